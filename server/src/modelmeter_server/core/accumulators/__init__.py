@@ -1,0 +1,16 @@
+"""One accumulator for each wire format: bytes in, and at any moment what is known and what it would mean.
+
+An accumulator never reads a clock or a socket. Any chunking of the same bytes gives the same result.
+"""
+
+from .accumulator import Accumulator, Snapshot, coalesce
+from .anthropic import AnthropicAccumulator
+from .openai_responses import OpenAIResponsesAccumulator
+
+__all__ = [
+    "Accumulator",
+    "AnthropicAccumulator",
+    "OpenAIResponsesAccumulator",
+    "Snapshot",
+    "coalesce",
+]

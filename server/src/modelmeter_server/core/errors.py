@@ -1,0 +1,315 @@
+"""The one table of failures, and the value that carries a failure with its bill.
+
+    did it happen?       kinds
+    -------------------  ------------------------------------------------------------------------------
+    no, nobody had it    UNREACHABLE
+    no, judged wrong     REFUSED
+    no, come back later  RATE_LIMITED  OVERLOADED  DRAINING  CEILING
+    nobody can say       UNAVAILABLE
+    yes, and it is lost  INTERRUPTED (cost told)  UNACCOUNTED (cost untold)  UNUSABLE (whole, not an answer)
+    ours                 LEDGER_DOWN  HALTED  DIVERGED  OUTCOME_GONE  REPLAY_MISS  CALL_ID_CONFLICT  BUG
+
+Server, client, documentation and tests all read `TABLE`; nothing else maps a kind to anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from .outcomes import Cause, Certainty, Code, Disposition, Kind, Stage
+from .pricing import Cost
+from .usage import AdditionalUsage, Usage
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that follows from a kind."""
+
+    meaning: str
+    """One line for the documentation."""
+    disposition: Disposition | None
+    """`None`: the ladder decides (BUG alone)."""
+    code: Code
+    """The gRPC code unless the cause overrides it; for REFUSED the default of its grounds."""
+    retryable: bool
+    """Whether repeating the same call can help and cannot buy the answer twice."""
+    client_class: str
+    """The exception that the client raises."""
+    effect_outcome: str
+    """What an effect runtime books when no spend was told: rejected, interrupted or performed."""
+    certainties: tuple[Certainty, ...]
+    """The certainties that the kind may carry; the first one is the default."""
+    pushback: bool = False
+    """Whether `grpc-retry-pushback-ms: -1` tells every gRPC client not to try again by itself."""
+
+
+_NO = Disposition.DID_NOT_HAPPEN
+_YES = Disposition.LANDED
+
+TABLE: dict[Kind, Row] = {
+    Kind.UNREACHABLE: Row(
+        meaning="The provider cannot have had the whole request.",
+        disposition=_NO,
+        code=Code.UNAVAILABLE,
+        retryable=True,
+        client_class="UnreachableError",
+        effect_outcome="rejected",
+        certainties=(Certainty.NONE,),
+    ),
+    Kind.REFUSED: Row(
+        meaning="Judged wrong before generating, by the provider or by this service.",
+        disposition=_NO,
+        code=Code.INVALID_ARGUMENT,
+        retryable=False,
+        client_class="RefusedError",
+        effect_outcome="rejected",
+        certainties=(Certainty.NONE, Certainty.EXACT),
+    ),
+    Kind.RATE_LIMITED: Row(
+        meaning="Throttled or overloaded before generating.",
+        disposition=_NO,
+        code=Code.RESOURCE_EXHAUSTED,
+        retryable=True,
+        client_class="RateLimitedError",
+        effect_outcome="rejected",
+        certainties=(Certainty.NONE,),
+    ),
+    Kind.UNAVAILABLE: Row(
+        meaning="The provider was reached; there is no evidence that it generated.",
+        disposition=_NO,
+        code=Code.UNAVAILABLE,
+        retryable=True,
+        client_class="UnavailableError",
+        effect_outcome="rejected",
+        certainties=(Certainty.UNKNOWN,),
+    ),
+    Kind.INTERRUPTED: Row(
+        meaning="It generated, then died; the cost is told in part or whole.",
+        disposition=_YES,
+        code=Code.ABORTED,
+        retryable=False,
+        client_class="InterruptedError",
+        effect_outcome="interrupted",
+        certainties=(Certainty.AT_LEAST, Certainty.EXACT),
+    ),
+    Kind.UNACCOUNTED: Row(
+        meaning="It generated, then died; the cost was never told.",
+        disposition=_YES,
+        code=Code.ABORTED,
+        retryable=False,
+        client_class="UnaccountedError",
+        effect_outcome="performed",
+        certainties=(Certainty.UNKNOWN,),
+    ),
+    Kind.UNUSABLE: Row(
+        meaning="It answered, and the answer cannot be used.",
+        disposition=_YES,
+        code=Code.ABORTED,
+        retryable=False,
+        client_class="UnusableError",
+        effect_outcome="performed",
+        certainties=(Certainty.EXACT, Certainty.AT_LEAST, Certainty.UNKNOWN),
+    ),
+    Kind.CEILING: Row(
+        meaning="A ceiling has no room for the call.",
+        disposition=_NO,
+        code=Code.RESOURCE_EXHAUSTED,
+        retryable=False,
+        client_class="CeilingError",
+        effect_outcome="rejected",
+        certainties=(Certainty.NONE,),
+        pushback=True,
+    ),
+    Kind.OVERLOADED: Row(
+        meaning="This server has no room for the call.",
+        disposition=_NO,
+        code=Code.RESOURCE_EXHAUSTED,
+        retryable=True,
+        client_class="OverloadedError",
+        effect_outcome="rejected",
+        certainties=(Certainty.NONE,),
+    ),
+    Kind.DRAINING: Row(
+        meaning="This server is shutting down.",
+        disposition=_NO,
+        code=Code.UNAVAILABLE,
+        retryable=True,
+        client_class="DrainingError",
+        effect_outcome="rejected",
+        certainties=(Certainty.NONE,),
+    ),
+    Kind.LEDGER_DOWN: Row(
+        meaning="The ledger cannot be written, so nothing was sent.",
+        disposition=_NO,
+        code=Code.UNAVAILABLE,
+        retryable=True,
+        client_class="LedgerDownError",
+        effect_outcome="rejected",
+        certainties=(Certainty.NONE,),
+    ),
+    Kind.HALTED: Row(
+        meaning="An operator has stopped this tenant, run or model.",
+        disposition=_NO,
+        code=Code.FAILED_PRECONDITION,
+        retryable=False,
+        client_class="HaltedError",
+        effect_outcome="rejected",
+        certainties=(Certainty.NONE,),
+        pushback=True,
+    ),
+    Kind.DIVERGED: Row(
+        meaning="The journal holds another request under this effect key.",
+        disposition=_NO,
+        code=Code.FAILED_PRECONDITION,
+        retryable=False,
+        client_class="DivergedError",
+        effect_outcome="rejected",
+        certainties=(Certainty.NONE,),
+        pushback=True,
+    ),
+    Kind.OUTCOME_GONE: Row(
+        meaning="The outcome's content was erased or has expired; the bill remains.",
+        disposition=_NO,
+        code=Code.FAILED_PRECONDITION,
+        retryable=False,
+        client_class="OutcomeGoneError",
+        effect_outcome="rejected",
+        certainties=(Certainty.NONE,),
+    ),
+    Kind.REPLAY_MISS: Row(
+        meaning="Only replay was asked for, and the journal holds no such call.",
+        disposition=_NO,
+        code=Code.NOT_FOUND,
+        retryable=False,
+        client_class="ReplayMissError",
+        effect_outcome="rejected",
+        certainties=(Certainty.NONE,),
+    ),
+    Kind.CALL_ID_CONFLICT: Row(
+        meaning="The call id belongs to another request.",
+        disposition=_NO,
+        code=Code.ALREADY_EXISTS,
+        retryable=False,
+        client_class="CallIdConflictError",
+        effect_outcome="rejected",
+        certainties=(Certainty.NONE,),
+    ),
+    Kind.BUG: Row(
+        meaning="A fault of this service.",
+        disposition=None,
+        code=Code.INTERNAL,
+        retryable=False,
+        client_class="BugError",
+        effect_outcome="interrupted",
+        certainties=(Certainty.UNKNOWN, Certainty.NONE, Certainty.AT_LEAST, Certainty.EXACT),
+    ),
+}
+
+_CODE_BY_CAUSE = {Cause.DEADLINE: Code.DEADLINE_EXCEEDED, Cause.CALLER: Code.CANCELLED}
+
+
+class FieldViolation(msgspec.Struct, frozen=True):
+    """One mistake in a request: where it is and how to mend it."""
+
+    field: str
+    """Path of the field in the request, such as `messages[2].parts[0].image.media_type`."""
+    description: str
+    """What is wrong and what would be right."""
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that gave no answer, with everything known about its bill.
+
+    Build it with `failure`, which fills the fields that follow from the kind.
+    """
+
+    kind: Kind
+    cause: Cause
+    stage: Stage
+    message: str
+    """One sentence for a person. Never the caller's text, and the provider's only where the rules allow it."""
+    code: Code
+    disposition: Disposition
+    certainty: Certainty
+    retryable: bool
+    usage: Usage | None = None
+    """Absent when nothing was told; then `certainty` is NONE or UNKNOWN."""
+    additional_usage: tuple[AdditionalUsage, ...] = ()
+    estimated_output_tokens: int | None = None
+    """Counted from the text that arrived; stands beside AT_LEAST and UNKNOWN, never inside `usage`."""
+    cost: Cost | None = None
+    model_served: str | None = None
+    http_status: int | None = None
+    provider_code: str | None = None
+    """The provider's own machine-readable code or type, untouched."""
+    provider_request_id: str | None = None
+    provider_response_id: str | None = None
+    retry_after: float | None = None
+    """Seconds the provider or this server asked to wait, not capped."""
+    violations: tuple[FieldViolation, ...] = ()
+    resource: str | None = None
+    """Name of what was not found, for a NOT_FOUND answer."""
+    may_have_generated: bool = False
+    """True when the provider may bill for this call."""
+    partial_text: str = ""
+    """What had arrived; never an answer, kept for the record alone and not sent in the status."""
+    provider_body: bytes = b""
+    """The error body as received, for the operator's view; it may echo the prompt back."""
+
+
+def failure(
+    kind: Kind,
+    message: str,
+    *,
+    cause: Cause = Cause.PROVIDER,
+    stage: Stage = Stage.NOT_WRITTEN,
+    code: Code | None = None,
+    certainty: Certainty | None = None,
+    retryable: bool | None = None,
+    disposition: Disposition | None = None,
+    **details: Any,
+) -> Failure:
+    """Build a failure whose code, disposition, certainty and retry advice come from the table.
+
+    `code` overrides the table for the grounds of a refusal only; a deadline or a leaving caller overrides both.
+    `details` are the remaining fields of `Failure`. Raises ValueError if the certainty is not one that the
+    kind may carry, or if a usage stands beside a certainty that denies it.
+    """
+    row = TABLE[kind]
+    certain = certainty or row.certainties[0]
+    if certain not in row.certainties:
+        msg = f"{kind.name} cannot carry certainty {certain.name}"
+        raise ValueError(msg)
+    if details.get("usage") is not None and certain in (Certainty.NONE, Certainty.UNKNOWN):
+        msg = f"usage was told, so its certainty cannot be {certain.name}"
+        raise ValueError(msg)
+    where = disposition or row.disposition or _disposition_by_evidence(certain, stage)
+    return Failure(
+        kind=kind,
+        cause=cause,
+        stage=stage,
+        message=message,
+        code=_CODE_BY_CAUSE.get(cause, code or row.code),
+        disposition=where,
+        certainty=certain,
+        retryable=row.retryable if retryable is None else retryable,
+        may_have_generated=where is not _NO or certain is not Certainty.NONE,
+        **details,
+    )
+
+
+def _disposition_by_evidence(certainty: Certainty, stage: Stage) -> Disposition:
+    if certainty is Certainty.NONE or stage < Stage.OUTPUT:
+        return _NO
+    return _YES
+
+
+def effect_outcome(kind: Kind, *, spend_told: bool) -> str:
+    """Return what an effect runtime books: `metered` when spend was told, else by the table."""
+    return "metered" if spend_told else TABLE[kind].effect_outcome
+
+
+def with_cause(failed: Failure, cause: Cause) -> Failure:
+    """Return the failure as ended by someone else; a deadline or a leaving caller changes the code as well."""
+    return msgspec.structs.replace(failed, cause=cause, code=_CODE_BY_CAUSE.get(cause, failed.code))

@@ -1,0 +1,48 @@
+"""Typed decoding of provider events that never loses an event for one odd field.
+
+The fast path decodes straight into a struct of the few fields that are needed. On any complaint the event is read by
+`loads_lenient` and the struct is filled field by field; what does not fit keeps its default.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from .json_text import loads_lenient
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class EventDecoder(Generic[T]):
+    """Decode one kind of event. All fields of the struct must have defaults."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self._kind = kind
+        self._decode = msgspec.json.Decoder(kind).decode
+
+    def __call__(self, data: bytes) -> T:
+        """Return the event. Raises NotJson only if nothing can be read at all."""
+        try:
+            return self._decode(data)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            return fill(self._kind, loads_lenient(data))
+
+
+def fill(kind: type[T], document: object) -> T:
+    """Build a struct from a decoded document, field by field, keeping defaults where a value does not fit."""
+    members = document if isinstance(document, dict) else {}
+    values: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        value = members.get(field.encode_name)
+        if value is None:
+            continue
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            values[field.name] = fill(field.type, value)
+            continue
+        try:
+            values[field.name] = msgspec.convert(value, field.type)
+        except msgspec.ValidationError:
+            continue
+    return kind(**values)

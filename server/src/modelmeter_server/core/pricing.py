@@ -1,0 +1,188 @@
+"""Prices and what a call costs by them, in integers.
+
+Rates come as decimal strings in currency units per million tokens and are held as nano units per million tokens,
+so that no float ever touches money. A call is rounded once, upwards: a ceiling must not leak through rounding.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from enum import Enum, unique
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from .counters import INT64_MAX
+from .outcomes import Certainty
+
+if TYPE_CHECKING:
+    from .usage import AdditionalUsage, Usage
+
+NANOS_PER_UNIT = 1_000_000_000
+TOKENS_PER_RATE = 1_000_000
+
+
+@unique
+class CostSource(Enum):
+    """Who worked the cost out."""
+
+    PROVIDER = "PROVIDER"
+    PRICE_TABLE = "PRICE_TABLE"
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """Money, in nano units of a currency."""
+
+    nanos: int
+    currency: str
+    source: CostSource
+    certainty: Certainty
+
+    @property
+    def minor_units(self) -> int:
+        """Return hundredths of the currency, rounded up. Derived at the end of a sum, never summed itself."""
+        return -(-self.nanos // 10_000_000)
+
+
+class Tier(msgspec.Struct, frozen=True, kw_only=True):
+    """Rates in nano units per million tokens; `None` means that the dimension has no price here."""
+
+    input: int
+    output: int
+    cache_read: int | None = None
+    cache_write: int | None = None
+    cache_write_1h: int | None = None
+    input_audio: int | None = None
+    output_audio: int | None = None
+    above_input_tokens: int = 0
+    """The tier holds for prompts of more than this many input tokens."""
+    service_tier: str | None = None
+    """The tier holds for answers served in this provider tier; `None` for any."""
+
+
+class PriceTable(msgspec.Struct, frozen=True, kw_only=True):
+    """What one model costs."""
+
+    currency: str
+    tiers: tuple[Tier, ...]
+    """At least one; the first one is the base."""
+    hosted_tool_requests: dict[str, int] = {}
+    """Nano units for each request to a provider's own tool, by the tool's name."""
+
+    def tier_for(self, input_tokens: int, service_tier: str | None) -> Tier:
+        """Return the most specific tier: the named service tier first, then the highest prompt bound passed."""
+        fitting = [
+            tier
+            for tier in self.tiers
+            if tier.service_tier in (None, service_tier) and input_tokens > tier.above_input_tokens
+        ]
+        chosen = max(
+            fitting,
+            key=lambda tier: (tier.service_tier is not None, tier.above_input_tokens),
+            default=None,
+        )
+        return chosen or self.tiers[0]
+
+
+def nanos_per_million(rate: str) -> int:
+    """Read a rate such as "0.0375" (currency units per million tokens) as nano units per million tokens.
+
+    Raises ValueError unless it is a plain non-negative decimal of at most nine places after the point.
+    """
+    try:
+        value = Decimal(rate)
+    except InvalidOperation:
+        msg = f'"{rate}" is not a decimal number such as "0.0375"'
+        raise ValueError(msg) from None
+    nanos = value * NANOS_PER_UNIT if value.is_finite() else Decimal("0.5")
+    if nanos < 0 or nanos != nanos.to_integral_value() or nanos > INT64_MAX:
+        msg = f'"{rate}" must be between 0 and 9,223,372,036 with at most nine decimal places'
+        raise ValueError(msg)
+    return int(nanos)
+
+
+def price(
+    table: PriceTable,
+    usage: Usage,
+    certainty: Certainty,
+    *,
+    service_tier: str | None = None,
+    additional: tuple[AdditionalUsage, ...] = (),
+    tables: dict[str, PriceTable] | None = None,
+) -> Cost:
+    """Return what a usage costs by the table, rounded up once.
+
+    Work billed beside the call goes by its own model's table in `tables`. A dimension that was used and has no
+    price makes the cost AT_LEAST, as does additional work of a model without a table or in another currency.
+    """
+    total, complete = _scaled(table, usage, service_tier)
+    for extra in additional:
+        own = table if extra.model is None else (tables or {}).get(extra.model)
+        if own is None or own.currency != table.currency:
+            complete = False
+            continue
+        more, whole = _scaled(own, extra.usage, service_tier)
+        total, complete = total + more, complete and whole
+    if certainty is Certainty.EXACT and not complete:
+        certainty = Certainty.AT_LEAST
+    return Cost(
+        nanos=min(INT64_MAX, -(-total // TOKENS_PER_RATE)),
+        currency=table.currency,
+        source=CostSource.PRICE_TABLE,
+        certainty=certainty,
+    )
+
+
+def _scaled(table: PriceTable, usage: Usage, service_tier: str | None) -> tuple[int, bool]:
+    """Return nano units times a million, and whether every used dimension had a price."""
+    inside = _clamped(usage)
+    tier = table.tier_for(usage.input_tokens or 0, service_tier)
+    long_writes = min(usage.cache_write_1h_tokens or 0, inside.write)
+    # Each dimension with its rate, and the rate that bounds it from below while it has none of its own.
+    parts = [
+        (inside.uncached - inside.input_audio, tier.input, 0),
+        (inside.input_audio, tier.input_audio, tier.input),
+        (inside.write - long_writes, tier.cache_write, tier.input),
+        (long_writes, tier.cache_write_1h, tier.cache_write or tier.input),
+        (inside.read, tier.cache_read, 0),
+        (inside.output - inside.output_audio, tier.output, 0),
+        (inside.output_audio, tier.output_audio, tier.output),
+    ]
+    total, complete = 0, True
+    for tokens, rate, at_least in parts:
+        complete = complete and (rate is not None or tokens == 0)
+        total += tokens * (at_least if rate is None else rate)
+    for tool, requests in usage.hosted_tool_requests.items():
+        fee = table.hosted_tool_requests.get(tool)
+        complete = complete and (fee is not None or requests == 0)
+        total += requests * (fee or 0) * TOKENS_PER_RATE
+    return total, complete
+
+
+class _Clamped(msgspec.Struct, frozen=True):
+    uncached: int
+    write: int
+    read: int
+    output: int
+    input_audio: int
+    output_audio: int
+
+
+def _clamped(usage: Usage) -> _Clamped:
+    """Cut parts that are larger than their whole, as compatible servers report them (R-U7).
+
+    Seen: 161 cached of a prompt of 7 from an Azure-hosted model.
+    """
+    whole = usage.input_tokens or 0
+    read = min(usage.cache_read_tokens or 0, whole)
+    write = min(usage.cache_write_tokens or 0, whole - read)
+    uncached = whole - read - write
+    output = usage.output_tokens or 0
+    return _Clamped(
+        uncached=uncached,
+        write=write,
+        read=read,
+        output=output,
+        input_audio=min(usage.input_audio_tokens or 0, uncached),
+        output_audio=min(usage.output_audio_tokens or 0, output),
+    )

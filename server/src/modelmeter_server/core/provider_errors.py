@@ -1,0 +1,259 @@
+"""What a provider's error means before it generated: by status first, then by type (R-E1, R-E2, R-H1 to R-H3).
+
+One path for HTTP answers and for errors inside a 200: a type stands for the HTTP status that it would have come
+with, so that both get the same kind, the same gRPC code and the same visible detail.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from .errors import Failure, failure
+from .json_text import NotJson, loads_lenient
+from .outcomes import Cause, Code, Kind, Stage
+from .retry_delay import retry_delay
+from .text import cut_utf8
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+VISIBLE_MESSAGE_BYTES = 200
+"""Bytes of a provider's message that a caller may read, and only for the statuses below: providers echo prompts."""
+
+_MESSAGE_STATUSES = frozenset((400, 404, 413, 422))
+
+_BILLING = ("insufficientquota", "creditbalance", "billing", "spendlimit")
+_CREDENTIAL = ("apikey", "authentication", "unauthenticated", "unauthorized")
+
+# The first fitting row wins. Names are compared in lower case without punctuation, because providers spell the same
+# type `rate_limit_error`, `RATE_LIMITED` and `RateLimitException`.
+_STATUS_BY_TYPE: tuple[tuple[tuple[str, ...], int], ...] = (
+    (_BILLING, 402),
+    (("ratelimit", "throttl", "resourceexhausted", "toomanyrequests", "slowdown"), 429),
+    (("overloaded", "modelnotready"), 529),
+    (("timeout", "deadlineexceeded"), 504),
+    (("unavailable",), 503),
+    (("apierror", "servererror", "internal"), 500),
+    (_CREDENTIAL, 401),
+    (("permission", "accessdenied", "forbidden"), 403),
+    (("notfound",), 404),
+    (("toolarge",), 413),
+    (("conflict",), 409),
+    (("invalid", "validation", "badrequest", "contextlength", "failedprecondition"), 400),
+)
+
+_CODE_BY_STATUS = {
+    400: Code.INVALID_ARGUMENT,
+    413: Code.INVALID_ARGUMENT,
+    422: Code.INVALID_ARGUMENT,
+    404: Code.NOT_FOUND,
+}
+_RATE_LIMITED = frozenset((429, 498, 529))
+_UNAVAILABLE = frozenset((408, 424, 425, 499))
+
+
+class ProviderError(msgspec.Struct, frozen=True, kw_only=True):
+    """An error in the provider's own words."""
+
+    type: str = "error"
+    """`error` when it named none (R-S0)."""
+    message: str = ""
+    code: str | None = None
+    status: int | None = None
+    """The HTTP status it names by number, if any."""
+    reasons: tuple[str, ...] = ()
+    """Machine-readable words among its details."""
+    retry_after: float | None = None
+
+    @property
+    def own_code(self) -> str:
+        """Return the provider's most specific machine-readable word."""
+        return self.code or self.type
+
+    @property
+    def is_billing(self) -> bool:
+        """Say whether it is about money, read from codes and types and never from prose (R-H2)."""
+        return any(_has(word, _BILLING) for word in self._words)
+
+    @property
+    def is_credential(self) -> bool:
+        """Say whether it is about the deployment's own key."""
+        return any(_has(word, _CREDENTIAL) for word in self._words)
+
+    @property
+    def _words(self) -> Iterator[str]:
+        yield self.type
+        yield from self.reasons
+        if self.code:
+            yield self.code
+
+    def http_status(self) -> int:
+        """Return the status of the HTTP answer that this error stands for: its own number, else by its type."""
+        if self.status is not None:
+            return self.status
+        for word in self._words:
+            for parts, status in _STATUS_BY_TYPE:
+                if _has(word, parts):
+                    return status
+        return 500
+
+
+def read_error(document: object) -> ProviderError | None:
+    """Find the error in a provider's JSON document, or return `None` if there is none.
+
+    Shapes seen: `{"type": "error", "error": {...}}` (Anthropic), `{"error": {...}}` and `{"error": "text"}` (OpenAI
+    and compatible servers), flat `{"type": "error", "code", "message"}` (Responses), `{"object": "error", ...}`
+    (Mistral), `{"error_type", "error_message"}` (R-E2).
+    """
+    if not isinstance(document, dict):
+        return None
+    error = document.get("error")
+    if isinstance(error, dict):
+        return _from_object(error, document)
+    if isinstance(error, str) and error:
+        return _from_object({"message": error, "code": document.get("code")}, document)
+    if document.get("error_type") or document.get("error_message"):
+        named = {"type": document.get("error_type"), "message": document.get("error_message")}
+        return _from_object({**named, "code": document.get("code")}, document)
+    if "error" in (document.get("type"), document.get("object")):
+        return _from_object({**document, "type": document.get("error_type")}, document)
+    return None
+
+
+def _from_object(error: dict[str, object], document: dict[str, object]) -> ProviderError:
+    status = _http_number(error.get("code")) or _http_number(error.get("status"))
+    status = status or _http_number(document.get("status"))
+    code = error.get("code")
+    word = next((each for each in (error.get("type"), error.get("status"), code) if _is_word(each)), None)
+    return ProviderError(
+        type=str(word) if word else "error",
+        message=str(error.get("message") or ""),
+        code=str(code) if _is_word(code) else None,
+        status=status,
+        reasons=tuple(_reasons(error.get("details"))),
+        retry_after=retry_delay(_no_header, document),
+    )
+
+
+def _reasons(details: object) -> Iterator[str]:
+    """Yield the short words among an error's details: a dictionary (Anthropic), a list of them (Google)."""
+    for detail in details if isinstance(details, list) else [details]:
+        if isinstance(detail, dict):
+            yield from (value for value in detail.values() if isinstance(value, str) and " " not in value)
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, str) and bool(value) and not value.isdigit()
+
+
+def _http_number(value: object) -> int | None:
+    if isinstance(value, str) and value.isdigit() and len(value) == 3:
+        value = int(value)
+    return value if type(value) is int and 100 <= value <= 599 else None
+
+
+def _no_header(_name: str) -> None:
+    return None
+
+
+def _has(word: str, parts: tuple[str, ...]) -> bool:
+    plain = "".join(character for character in word.lower() if character.isalnum())
+    return any(part in plain for part in parts)
+
+
+def refusal_code(status: int, error: ProviderError | None) -> Code:
+    """Return the gRPC code of a refusal: the caller's arguments, something missing, or the deployment's own affairs.
+
+    Never UNAUTHENTICATED: that would tell our caller to log in, while it is our key that the provider refused.
+    """
+    if error is not None and (error.is_billing or error.is_credential):
+        return Code.FAILED_PRECONDITION
+    return _CODE_BY_STATUS.get(status, Code.FAILED_PRECONDITION)
+
+
+def kind_by_status(status: int, error: ProviderError | None) -> Kind:
+    """Return the kind of an error answer that came before any generation (R-H2, R-H3)."""
+    is_client_error = 400 <= status < 500
+    if is_client_error and error is not None and error.is_billing:
+        return Kind.REFUSED
+    if status in _RATE_LIMITED:
+        return Kind.RATE_LIMITED
+    if 300 <= status < 400 or (is_client_error and status not in _UNAVAILABLE):
+        return Kind.REFUSED
+    return Kind.UNAVAILABLE
+
+
+def failure_before_generation(
+    status: int,
+    error: ProviderError | None,
+    *,
+    source: str,
+    stage: Stage,
+    scrub: Callable[[str], str],
+    **details: Any,
+) -> Failure:
+    """Build the failure for a provider's error that came before it generated.
+
+    `source` names where the error stood, such as `HTTP 429`. The provider's message is shown for four statuses only,
+    with configured keys scrubbed before it is cut, so that no half of a key remains.
+    """
+    kind = kind_by_status(status, error)
+    message = f"the provider answered {source}"
+    if error is not None:
+        message += f" ({cut_utf8(scrub(error.own_code), 64)})"
+        if error.message and status in _MESSAGE_STATUSES:
+            message += f": {cut_utf8(scrub(error.message), VISIBLE_MESSAGE_BYTES)}"
+    return failure(
+        kind,
+        message,
+        cause=Cause.PROVIDER,
+        stage=stage,
+        code=refusal_code(status, error) if kind is Kind.REFUSED else None,
+        provider_code=cut_utf8(scrub(error.own_code), 64) if error else None,
+        **details,
+    )
+
+
+def failure_from_http(
+    status: int,
+    header: Callable[[str], str | None],
+    body: bytes,
+    *,
+    scrub: Callable[[str], str],
+    request_id: str | None = None,
+) -> Failure:
+    """Classify an HTTP answer other than 200. The status decides, whatever the body is or however it ended (R-H1)."""
+    document = _document(body)
+    error = read_error(document) or _flat_error(document)
+    source = f"HTTP {status}"
+    if 300 <= status < 400:
+        source += ", a redirect, which is never followed because the key would travel"
+    return failure_before_generation(
+        status,
+        error,
+        source=source,
+        stage=Stage.BODY if body else Stage.HEADERS,
+        scrub=scrub,
+        http_status=status,
+        retry_after=retry_delay(header, document),
+        provider_request_id=request_id,
+        provider_body=body,
+    )
+
+
+def _document(body: bytes) -> object:
+    try:
+        return loads_lenient(body)
+    except NotJson:
+        return None
+
+
+def _flat_error(document: object) -> ProviderError | None:
+    """Read an error body that is nothing but `{"message": ...}`; only a bad status makes it an error."""
+    if isinstance(document, list) and document:
+        return read_error(document[0])
+    if isinstance(document, dict) and isinstance(document.get("message"), str):
+        return _from_object(document, document)
+    return None

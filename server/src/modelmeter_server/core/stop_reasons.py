@@ -1,0 +1,64 @@
+"""What each provider's stop reason means: one row for every value that the official SDKs know (R-X4).
+
+A value in no row passes through untouched as `Stop.UNRECOGNIZED`: a word from next year is no exception.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, unique
+
+from .answers import Finish
+
+
+@unique
+class Stop(Enum):
+    """Classes of stop reasons."""
+
+    FINISHED = "finished"
+    SEQUENCE = "sequence"
+    """Finished at a stop sequence, which may stand before any text (R-X3)."""
+    TOOLS = "tools"
+    LENGTH = "length"
+    CONTINUE = "continue"
+    WITHDRAWN = "withdrawn"
+    """Refused, filtered or malformed: billed, and no answer (R-X2)."""
+    OUTSIDE = "outside"
+    """Stopped from outside the model: the ladder decides."""
+    UNRECOGNIZED = "unrecognized"
+
+    @property
+    def is_truncated(self) -> bool:
+        """Say whether the answer is cut by length or to be continued."""
+        return self in (Stop.LENGTH, Stop.CONTINUE)
+
+
+FINISHES = {
+    Stop.FINISHED: Finish.STOP,
+    Stop.SEQUENCE: Finish.STOP,
+    Stop.TOOLS: Finish.TOOL_CALLS,
+    Stop.LENGTH: Finish.LENGTH,
+    Stop.CONTINUE: Finish.CONTINUE,
+    Stop.UNRECOGNIZED: Finish.UNRECOGNIZED,
+}
+
+ANTHROPIC = {
+    "end_turn": Stop.FINISHED,
+    "stop_sequence": Stop.SEQUENCE,
+    "tool_use": Stop.TOOLS,
+    "max_tokens": Stop.LENGTH,
+    "model_context_window_exceeded": Stop.LENGTH,
+    "pause_turn": Stop.CONTINUE,
+    "compaction": Stop.CONTINUE,
+    "refusal": Stop.WITHDRAWN,
+}
+
+# A response's status, or `incomplete:` with its reason. `queued` and `in_progress` have no row: a body with one of
+# them was accepted and will run, which R-O1 decides.
+OPENAI_RESPONSES = {
+    "completed": Stop.FINISHED,
+    "incomplete:max_output_tokens": Stop.LENGTH,
+    "incomplete:max_messages": Stop.CONTINUE,
+    "incomplete:steered": Stop.CONTINUE,
+    "incomplete:content_filter": Stop.WITHDRAWN,
+    "cancelled": Stop.OUTSIDE,
+}
