@@ -1,0 +1,94 @@
+"""What the engine needs of a provider: prepare a request, run it, cut it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from modelmeter_server.core.accumulators import Accumulator
+    from modelmeter_server.core.answers import Answer, Expectation
+    from modelmeter_server.core.calls import Attempt
+    from modelmeter_server.core.errors import Failure, FieldViolation
+    from modelmeter_server.core.models import Capabilities, ModelSpec
+    from modelmeter_server.core.outcomes import Cause
+    from modelmeter_server.core.requests import CompletionRequest
+
+
+class RequestRefused(Exception):
+    """The provider cannot do what the request asks; nothing was sent."""
+
+    def __init__(self, *violations: FieldViolation) -> None:
+        super().__init__("; ".join(f"{each.field}: {each.description}" for each in violations))
+        self.violations = violations
+
+
+class PreparedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider request that is ready to be sent; holds no credentials."""
+
+    target: str
+    """Path and query below the provider's base URL."""
+    body: bytes
+    """The JSON document."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Headers of this wire format, without authentication."""
+
+
+class Observer(Protocol):
+    """Hears what happens to a provider request while it runs. Called on the event loop; must not block."""
+
+    def written(self) -> None:
+        """The whole request was handed to the network: the provider may bill from here on."""
+
+    def progressed(self) -> None:
+        """The accumulator holds news: deltas to drain or another usage. At most once a socket read."""
+
+
+class ProviderCall(Protocol):
+    """One provider request under way."""
+
+    accumulator: Accumulator
+
+    async def run(self) -> Answer | Failure:
+        """Send the request and read the answer; call it once.
+
+        Never raises for anything that the provider or the network does. If the task is cancelled the connection
+        is closed at once; use `cut` where the outcome matters.
+        """
+
+    def cut(self, cause: Cause, detail: str = "") -> None:
+        """End the call now: the connection is closed in this loop iteration and `run` returns what is known.
+
+        Harmless when the call has ended.
+        """
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """Return what was sent so far: two when a stale connection made one re-send necessary."""
+
+
+class Driver(Protocol):
+    """A provider instance: one endpoint, one set of credentials, one wire format."""
+
+    name: str
+    """The instance's name, as configured; the `target` of outcomes."""
+    kind: str
+    capabilities: Capabilities
+
+    def prepare(self, request: CompletionRequest, model: ModelSpec) -> PreparedRequest:
+        """Turn a checked request into the provider's body. Pure; raises RequestRefused."""
+
+    def start(
+        self,
+        prepared: PreparedRequest,
+        model: ModelSpec,
+        expectation: Expectation,
+        observer: Observer,
+        *,
+        deltas: bool,
+    ) -> ProviderCall:
+        """Make the call without sending anything yet. `deltas` makes its accumulator keep deltas for a stream."""
+
+    async def aclose(self) -> None:
+        """Close all connections."""

@@ -1,0 +1,275 @@
+"""The one driver for every provider that speaks HTTP: pure encoding and accumulating, shared I/O.
+
+A provider is a row (`WireFormat`): how to encode, which accumulator reads the answer, where the key goes. Everything
+that touches a socket stands here once, for all of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from modelmeter_server.core.accumulators import Accumulator
+from modelmeter_server.core.answers import Answer, Expectation
+from modelmeter_server.core.calls import Attempt
+from modelmeter_server.core.errors import Failure, failure, with_cause
+from modelmeter_server.core.models import Capabilities, ModelSpec
+from modelmeter_server.core.outcomes import Cause, Certainty, End, Ending, Kind, Stage
+from modelmeter_server.core.provider_errors import failure_from_http
+from modelmeter_server.core.requests import CompletionRequest
+from modelmeter_server.core.sse import EventTooLarge
+from modelmeter_server.core.text import cut_utf8, scrub, well_formed
+
+from .driver import Observer, PreparedRequest
+from .http import Endpoint, Exchange, ExchangeEnd, Fault, HttpRequest, Limits, Pool, ResponseHead, Timeouts
+
+OVERLOAD_RETRY_SECONDS = 1.0
+"""What a caller is told to wait when the pool has no room: about the time in which calls come and go."""
+
+_REQUEST_ID_HEADERS = ("request-id", "x-request-id")
+_REQUEST_ID_BYTES = 256
+
+# No repetition mends these: somebody has to change a certificate, a password or a setting.
+_LASTING = frozenset((Fault.CERTIFICATE, Fault.PROXY_CREDENTIALS, Fault.REQUEST_LIMIT))
+_CUT = frozenset((Fault.CUT, Fault.FIRST_BYTE_TIMEOUT, Fault.IDLE_TIMEOUT, Fault.TOTAL_TIMEOUT, Fault.BUG))
+
+
+class Key(Protocol):
+    """A provider key that does not show itself."""
+
+    def reveal(self) -> str:
+        """Return the key."""
+
+
+class WireFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """What tells one HTTP provider kind from another."""
+
+    kind: str
+    capabilities: Capabilities
+    encode: Callable[[CompletionRequest, ModelSpec], PreparedRequest]
+    """Pure; raises RequestRefused."""
+    accumulator: type[Accumulator]
+    authenticate: Callable[[str], tuple[str, str]]
+    """Turn a key into the header that carries it."""
+
+
+class HttpDriver:
+    """A provider instance behind HTTP."""
+
+    def __init__(
+        self,
+        name: str,
+        wire: WireFormat,
+        endpoint: Endpoint,
+        key: Key | None = None,
+        *,
+        timeouts: Timeouts | None = None,
+        limits: Limits | None = None,
+        resend_on_stale_connection: bool = True,
+    ) -> None:
+        """Open no connection yet. Without a key no authentication is sent."""
+        self.name = name
+        self.kind = wire.kind
+        self.capabilities = wire.capabilities
+        self._wire = wire
+        self._endpoint = endpoint
+        self._timeouts = timeouts or Timeouts()
+        self._limits = limits or Limits()
+        self._pool = Pool(
+            endpoint, self._timeouts, self._limits, resend_on_stale_connection=resend_on_stale_connection
+        )
+        self._key = key
+
+    def prepare(self, request: CompletionRequest, model: ModelSpec) -> PreparedRequest:
+        """Turn a checked request into the provider's body. Raises RequestRefused."""
+        return self._wire.encode(request, model)
+
+    def start(
+        self,
+        prepared: PreparedRequest,
+        model: ModelSpec,
+        expectation: Expectation,
+        observer: Observer,
+        *,
+        deltas: bool,
+    ) -> HttpCall:
+        """Make the call without sending anything yet."""
+        accumulator = self._wire.accumulator(expectation, deltas=deltas, scrub=self._scrub)
+        call = HttpCall(self.name, accumulator, observer, self._scrub, self._timeouts, self._limits)
+        call.exchange = self._pool.exchange(self._request(prepared), call)
+        return call
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._pool.aclose()
+
+    @property
+    def pool(self) -> Pool:
+        """The connections of this instance, for metrics and tests."""
+        return self._pool
+
+    def _request(self, prepared: PreparedRequest) -> HttpRequest:
+        headers = [("content-type", "application/json"), *prepared.headers]
+        if self._key is not None:
+            headers.append(self._wire.authenticate(self._key.reveal()))
+        return HttpRequest("POST", self._target(prepared.target), tuple(headers), prepared.body)
+
+    def _target(self, path: str) -> str:
+        """Join base path and path; both `https://host` and `https://host/v1` are common spellings of a base URL."""
+        base = self._endpoint.base_path
+        if base.endswith("/v1") and path.startswith("/v1/"):
+            path = path.removeprefix("/v1")
+        return base + path
+
+    def _scrub(self, text: str) -> str:
+        return scrub(text, (self._key.reveal(),)) if self._key is not None else text
+
+
+class HttpCall:
+    """One provider request, its bytes flowing straight from the socket into the accumulator."""
+
+    exchange: Exchange
+    """Set by whoever makes the call: exchange and call know each other."""
+
+    def __init__(
+        self,
+        target: str,
+        accumulator: Accumulator,
+        observer: Observer,
+        scrub_keys: Callable[[str], str],
+        timeouts: Timeouts,
+        limits: Limits,
+    ) -> None:
+        self.accumulator = accumulator
+        self._target = target
+        self._observer = observer
+        self._scrub = scrub_keys
+        self._tail_timeout = timeouts.tail
+        self._error_limit = limits.error_body_bytes
+        self._error_body: bytearray | None = None
+        self._oversize: EventTooLarge | None = None
+        self._tail_is_timed = False
+        self._attempts: tuple[Attempt, ...] = ()
+
+    # What the transport tells, from within its read callback
+
+    def written(self) -> None:
+        """Pass on that the provider has the whole request."""
+        self._observer.written()
+
+    def head(self, head: ResponseHead) -> None:
+        """Choose who reads the body: the accumulator, or whoever classifies errors (R-H1)."""
+        if not head.is_success:
+            self._error_body = bytearray()
+
+    def data(self, chunk: bytes) -> bool:
+        """Take the body bytes of one socket read; return True when nothing further matters."""
+        if self._error_body is not None:
+            self._error_body += chunk[: self._error_limit - len(self._error_body)]
+            return len(self._error_body) >= self._error_limit
+        accumulator = self.accumulator
+        try:
+            accumulator.feed(chunk)
+        except EventTooLarge as error:
+            self._oversize = error
+            return True
+        self._observer.progressed()
+        if accumulator.awaits_tail and not self._tail_is_timed:
+            self._tail_is_timed = True
+            self.exchange.set_idle_timeout(self._tail_timeout)
+        return accumulator.done
+
+    # What the engine asks
+
+    async def run(self) -> Answer | Failure:
+        """Send the request and read the answer; never raises but for a cancelled task."""
+        begun = time.monotonic()
+        end = await self.exchange.run()
+        result = self._completed(self._result(end), end)
+        self._attempts = _attempts(self._target, end, result, time.monotonic() - begun)
+        return result
+
+    def cut(self, cause: Cause, detail: str = "") -> None:
+        """End the call now; harmless when it has ended."""
+        self.exchange.cut(cause, detail)
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """Return what was sent; empty until `run` has returned."""
+        return self._attempts
+
+    def _result(self, end: ExchangeEnd) -> Answer | Failure:
+        if self._error_body is not None and end.head is not None:
+            return self._refusal(end, end.head, bytes(self._error_body))
+        if end.fault is Fault.POOL_TIMEOUT:
+            return failure(Kind.OVERLOADED, end.detail, cause=Cause.LIMIT, retry_after=OVERLOAD_RETRY_SECONDS)
+        return self.accumulator.finish(self._ending(end))
+
+    def _refusal(self, end: ExchangeEnd, head: ResponseHead, body: bytes) -> Failure:
+        """Classify an error answer. The status had said it all, however its body ended (R-H1)."""
+        result = failure_from_http(head.status, head.headers.get, body, scrub=self._scrub)
+        return with_cause(result, end.cause) if end.fault is Fault.CUT and end.cause else result
+
+    def _ending(self, end: ExchangeEnd) -> Ending:
+        if self._oversize is not None:
+            return Ending(end=End.CUT, cause=Cause.LIMIT, stage=end.stage, detail=str(self._oversize))
+        if end.fault is Fault.NONE:
+            return Ending(end=End.CLEAN, stage=end.stage)
+        return Ending(
+            end=End.CUT if end.fault in _CUT else End.RESET,
+            cause=end.cause or Cause.NETWORK,
+            stage=end.stage,
+            detail=end.detail,
+            retryable=False if end.fault in _LASTING else None,
+        )
+
+    def _completed(self, result: Answer | Failure, end: ExchangeEnd) -> Answer | Failure:
+        """Add what only the exchange knows: the status and the provider's id of the request."""
+        if end.head is None:
+            return result
+        request_id = _request_id(end.head)
+        if isinstance(result, Answer):
+            return msgspec.structs.replace(result, provider_request_id=request_id)
+        return msgspec.structs.replace(result, provider_request_id=request_id, http_status=end.head.status)
+
+
+def _request_id(head: ResponseHead) -> str | None:
+    for name in _REQUEST_ID_HEADERS:
+        if value := head.headers.get(name):
+            return cut_utf8(well_formed(value), _REQUEST_ID_BYTES)
+    return None
+
+
+def _attempts(target: str, end: ExchangeEnd, result: Answer | Failure, elapsed: float) -> tuple[Attempt, ...]:
+    """Return the record of what was sent; a stale connection's lost request is an attempt of its own."""
+    lost = () if end.attempts < 2 else (_lost(target),)
+    failed = result if isinstance(result, Failure) else None
+    last = Attempt(
+        number=end.attempts,
+        target=target,
+        stage=failed.stage if failed else Stage.OUTPUT,
+        certainty=result.certainty,
+        elapsed=elapsed,
+        kind=failed.kind if failed else None,
+        cause=failed.cause if failed else None,
+        usage=result.usage,
+        http_status=end.head.status if end.head else None,
+        provider_code=failed.provider_code if failed else None,
+        provider_request_id=result.provider_request_id,
+    )
+    return (*lost, last)
+
+
+def _lost(target: str) -> Attempt:
+    return Attempt(
+        number=1,
+        target=target,
+        stage=Stage.WRITTEN,
+        certainty=Certainty.UNKNOWN,
+        elapsed=0.0,
+        kind=Kind.UNAVAILABLE,
+        cause=Cause.NETWORK,
+    )
