@@ -1,0 +1,261 @@
+"""The client for asyncio. A thin twin of `_sync`: all that needs thought stands in the modules both share."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, TypeVar, Unpack
+
+import grpc
+import grpc.aio
+
+from ._channel import DEFAULT_TIMEOUT, Metadata, call_metadata, channel_options, check_token, deadline
+from ._lost import CallRecord, error_without_outcome
+from ._requests import CompleteOptions, Prompt, complete_request, stream_request
+from ._results import completion_from, model_from
+from ._status import error_at_end, error_from_rpc
+from ._stream import StreamProgress
+from .events import StreamEvent, TextDelta
+from .v1.model_service_pb2 import (
+    CompleteRequest,
+    GetModelRequest,
+    ListModelsRequest,
+    StreamCompleteRequest,
+    StreamCompleteResponse,
+)
+from .v1.model_service_pb2_grpc import ModelServiceStub
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from .results import Completion, Model
+    from .v1.model_service_pb2_grpc import ModelServiceAsyncStub
+
+_Request = TypeVar("_Request")
+_Response = TypeVar("_Response")
+
+
+def _task_is_cancelled() -> bool:
+    """Tell a cancelled task from a cancelled call: grpc.aio raises CancelledError in the waiting task for both."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+class AsyncCompletionStream(StreamProgress):
+    """The events of one streamed call, in order; iterate it once. Comes from `AsyncClient.stream`.
+
+    Iterating raises what `AsyncClient.complete` raises. A completion that has arrived stays good whatever
+    becomes of the connection.
+    """
+
+    def __init__(
+        self,
+        call: grpc.aio.UnaryStreamCall[StreamCompleteRequest, StreamCompleteResponse],
+        record: CallRecord,
+    ) -> None:
+        super().__init__(record)
+        self._call = call
+        self._messages = aiter(call)
+
+    def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        return self
+
+    async def __anext__(self) -> StreamEvent:
+        while True:
+            message = await self._read()
+            # None: gRPC logs a message that it cannot decode and hands out nothing.
+            event = None if message is None else self._event(message)
+            if event is not None:
+                return event
+
+    async def _read(self) -> StreamCompleteResponse | None:
+        try:
+            return await anext(self._messages)
+        except StopAsyncIteration:
+            if self._completion is None:
+                raise error_at_end(self._record) from None
+            raise
+        except grpc.RpcError as error:
+            if self._completion is None:
+                raise error_from_rpc(error, self._record) from error
+            raise StopAsyncIteration from None
+        except asyncio.CancelledError:
+            if _task_is_cancelled():
+                raise
+            self._record.cancelled = True
+            raise error_without_outcome(self._record, grpc.StatusCode.CANCELLED) from None
+
+    @property
+    def text(self) -> AsyncIterator[str]:
+        """The pieces of the answer's text, in order; reads the stream to its end."""
+        return (event.text async for event in self if isinstance(event, TextDelta))
+
+    def cancel(self) -> None:
+        """End the call, from any task. Who is iterating gets `LostContactError` with cause CALLER."""
+        self._record.cancelled = True
+        self._call.cancel()
+
+
+class AsyncClient:
+    """A connection to one modelmeter server, for any number of calls of one event loop.
+
+    Use it as an async context manager, or await `close`. Every method takes `timeout` in seconds (None: the
+    client's own, `math.inf`: none) and `metadata` to send with the call, and raises `ModelmeterError` and nothing
+    else of gRPC's; TypeError or ValueError for arguments that no request can hold, RuntimeError on a closed
+    client. Cancelling the task that waits for a call cancels the call.
+    """
+
+    def __init__(
+        self,
+        target: str | grpc.aio.Channel,
+        *,
+        credentials: grpc.ChannelCredentials | None = None,
+        token: str | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+        options: Mapping[str, str | int] | None = None,
+    ) -> None:
+        """Prepare a connection; it is made with the first call, on the event loop of that call.
+
+        The arguments are those of `Client`; a ready channel is a `grpc.aio.Channel`.
+        """
+        if isinstance(target, str):
+            check_token(target, token, secure=credentials is not None)
+        self._target = target
+        self._credentials = credentials
+        self._options = options
+        self._token = token
+        self._timeout = timeout
+        self._owned: grpc.aio.Channel | None = None
+        self._open_stub: ModelServiceAsyncStub | None = None
+        self._closed = False
+
+    async def complete(
+        self,
+        model: str | CompleteRequest,
+        prompt: Prompt | None = None,
+        *,
+        timeout: float | None = None,
+        metadata: Metadata | None = None,
+        **options: Unpack[CompleteOptions],
+    ) -> Completion:
+        """Ask a model for one completion and return it whole.
+
+        Takes a model and a prompt with options (see `CompleteOptions`), or a ready `CompleteRequest`.
+        """
+        request = complete_request(model, prompt, **options)
+        record = CallRecord(request.call_id, request.model)
+        response = await self._unary(self._stub.Complete, request, record, timeout, metadata)
+        if not response.HasField("completion"):
+            raise error_at_end(record)
+        return completion_from(response.completion)
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        model: str | CompleteRequest,
+        prompt: Prompt | None = None,
+        *,
+        flush_interval: float | None = None,
+        timeout: float | None = None,
+        metadata: Metadata | None = None,
+        **options: Unpack[CompleteOptions],
+    ) -> AsyncIterator[AsyncCompletionStream]:
+        """Ask a model for one completion and hand it out as it comes.
+
+        The call starts on entering the `async with` block, and is cancelled on leaving it, however it is left:
+        breaking out of `async for` alone would leave it running, and buying. `flush_interval` is how many
+        seconds the server may gather deltas into one message.
+        """
+        request = complete_request(model, prompt, **options)
+        record = CallRecord(request.call_id, request.model)
+        call = self._stub.StreamComplete(
+            stream_request(request, flush_interval),
+            timeout=deadline(timeout, self._timeout),
+            metadata=call_metadata(metadata, self._token),
+        )
+        stream = AsyncCompletionStream(call, record)
+        try:
+            yield stream
+        finally:
+            stream.cancel()
+
+    async def models(self, *, timeout: float | None = None, metadata: Metadata | None = None) -> list[Model]:
+        """Return every model that the server serves, by name; `timeout` holds for each page."""
+        found: list[Model] = []
+        request = ListModelsRequest()
+        while True:
+            page = await self._unary(self._stub.ListModels, request, CallRecord(), timeout, metadata)
+            found += map(model_from, page.models)
+            if not page.next_page_token:
+                return found
+            request = ListModelsRequest(page_token=page.next_page_token)
+
+    async def model(
+        self, name: str, *, timeout: float | None = None, metadata: Metadata | None = None
+    ) -> Model:
+        """Return one model. An unknown name raises `RefusedError` with code NOT_FOUND."""
+        record = CallRecord(model=name)
+        response = await self._unary(
+            self._stub.GetModel, GetModelRequest(name=name), record, timeout, metadata
+        )
+        return model_from(response.model)
+
+    async def close(self) -> None:
+        """Close the connection and end the calls that run on it."""
+        self._closed = True
+        if self._owned is not None:
+            await self._owned.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def _stub(self) -> ModelServiceAsyncStub:
+        if self._closed:
+            message = "the client is closed"
+            raise RuntimeError(message)
+        if self._open_stub is None:
+            self._open_stub = ModelServiceStub(self._channel())
+        return self._open_stub
+
+    def _channel(self) -> grpc.aio.Channel:
+        # Not in the constructor: an aio channel belongs to the loop it is made on, and there may be none yet.
+        if not isinstance(self._target, str):
+            return self._target
+        chosen = channel_options(self._target, self._options)
+        if self._credentials is None:
+            self._owned = grpc.aio.insecure_channel(self._target, chosen)
+        else:
+            self._owned = grpc.aio.secure_channel(self._target, self._credentials, chosen)
+        return self._owned
+
+    async def _unary(
+        self,
+        method: grpc.aio.UnaryUnaryMultiCallable[_Request, _Response],
+        request: _Request,
+        record: CallRecord,
+        timeout: float | None,
+        metadata: Metadata | None,
+    ) -> _Response:
+        call = method(
+            request, timeout=deadline(timeout, self._timeout), metadata=call_metadata(metadata, self._token)
+        )
+        try:
+            response: _Response | None = await call
+        except grpc.RpcError as error:
+            raise error_from_rpc(error, record) from error
+        except asyncio.CancelledError:
+            if _task_is_cancelled():
+                raise
+            record.cancelled = True
+            raise error_without_outcome(record, grpc.StatusCode.CANCELLED) from None
+        if response is None:  # gRPC logs a message that it cannot decode and returns nothing
+            raise error_at_end(record)
+        return response

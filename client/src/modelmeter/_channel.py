@@ -1,0 +1,123 @@
+"""How the client talks: the options of its channel, deadlines and metadata of its calls.
+
+Every option has a reason here, and every one can be overridden.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from ._version import __version__
+
+DEFAULT_TIMEOUT = 600.0
+"""Seconds. The server's own limit on a whole call is 600 s unless it is configured otherwise."""
+
+Metadata: TypeAlias = Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]]
+
+# Retries only for lookups. A completion repeated by the transport could be bought twice: repeating is the
+# caller's decision, by `retryable`, and then with the same call id.
+_SERVICE_CONFIG = {
+    "methodConfig": [
+        {
+            "name": [
+                {"service": "modelmeter.v1.ModelService", "method": "ListModels"},
+                {"service": "modelmeter.v1.ModelService", "method": "GetModel"},
+            ],
+            "retryPolicy": {
+                "maxAttempts": 4,
+                "initialBackoff": "0.1s",
+                "maxBackoff": "2s",
+                "backoffMultiplier": 2,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ]
+}
+
+_OPTIONS: dict[str, str | int] = {
+    # With the probe, a slow reader lets megabytes of deltas pile up in the transport before the server feels it.
+    "grpc.http2.bdp_probe": 0,
+    # Thinking models are silent for minutes; pings tell a silent peer from a dead one. Only while a call runs.
+    "grpc.keepalive_time_ms": 30_000,
+    "grpc.keepalive_timeout_ms": 10_000,
+    "grpc.http2.max_pings_without_data": 0,
+    # Answers can be long; 4 MiB, the default, is less than the server's limit on one.
+    "grpc.max_receive_message_length": 64 * 1024 * 1024,
+    # By default trailers above 8 KiB are dropped at random, and the bill of a failed call stands in them.
+    "grpc.max_metadata_size": 64 * 1024,
+    "grpc.absolute_max_metadata_size": 128 * 1024,
+    "grpc.service_config": json.dumps(_SERVICE_CONFIG),
+    "grpc.primary_user_agent": f"modelmeter-python/{__version__}",
+}
+
+
+def channel_options(target: str, overrides: Mapping[str, str | int] | None) -> list[tuple[str, str | int]]:
+    """Return the channel options for a target: the defaults, with `overrides` in their place."""
+    # The C core would send even loopback connections through an ambient https_proxy.
+    loopback: dict[str, str | int] = {"grpc.enable_http_proxy": 0} if is_loopback(target) else {}
+    return list({**_OPTIONS, **loopback, **(overrides or {})}.items())
+
+
+def is_loopback(target: str) -> bool:
+    """Say whether a gRPC target is on this machine: a Unix socket, `localhost`, or a loopback address.
+
+    A list of addresses (`ipv4:127.0.0.1:1,127.0.0.1:2`) is, if every one of them is.
+    """
+    scheme, colon, rest = target.partition(":")
+    if colon and scheme in {"unix", "unix-abstract"}:
+        return True
+    if colon and scheme in {"dns", "ipv4", "ipv6"}:
+        target = rest.rpartition("/")[2] if rest.startswith("//") else rest
+    return all(_is_loopback_host(_host(address)) for address in target.split(","))
+
+
+def _host(address: str) -> str:
+    if address.startswith("["):
+        return address[1:].partition("]")[0]
+    return address.partition(":")[0] if address.count(":") == 1 else address
+
+
+def _is_loopback_host(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def deadline(timeout: float | None, default: float) -> float | None:
+    """Return the seconds that gRPC is told, None for no deadline.
+
+    `timeout` None is the default, `math.inf` is none; what is past already is 0, so that the call fails as a
+    late one does. Raises ValueError for a timeout that is not a number.
+    """
+    chosen = default if timeout is None else timeout
+    if math.isnan(chosen):
+        message = "a timeout is a number of seconds, math.inf for none"
+        raise ValueError(message)
+    return None if chosen == math.inf else max(chosen, 0.0)
+
+
+def call_metadata(metadata: Metadata | None, token: str | None) -> tuple[tuple[str, str | bytes], ...]:
+    """Return the metadata of a call; the caller's own `authorization` goes before the client's token."""
+    pairs = metadata.items() if isinstance(metadata, Mapping) else metadata or ()
+    # gRPC refuses upper-case keys with an error that names none of them.
+    own = tuple((key.lower(), value) for key, value in pairs)
+    if token is None or any(key == "authorization" for key, _ in own):
+        return own
+    return (*own, ("authorization", f"Bearer {token}"))
+
+
+def check_token(target: str, token: str | None, *, secure: bool) -> None:
+    """Raise ValueError when a token would cross a network in the clear."""
+    if token is not None and not secure and not is_loopback(target):
+        message = (
+            f"a token for {target} needs TLS: give credentials=grpc.ssl_channel_credentials(),"
+            " or send it as metadata if something else encrypts the connection"
+        )
+        raise ValueError(message)

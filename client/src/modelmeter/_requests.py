@@ -1,0 +1,250 @@
+"""From what a caller says to the request on the wire.
+
+Nothing is judged here that the server judges: it reports every mistake at once, with the path of the field.
+Only what cannot be put into a request at all raises here, before anything is sent.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, TypedDict, Unpack
+
+from google.protobuf.duration_pb2 import Duration
+
+from . import _wire
+from .enums import ReasoningEffort, SchemaMode, Sensitivity, ToolMode, Trust
+from .messages import Audio, Continuation, Document, Image, Message, Tool, ToolCall, ToolChoice, ToolResult
+from .v1 import message_pb2, model_service_pb2
+from .v1.model_service_pb2 import CompleteRequest
+
+Prompt: TypeAlias = str | Sequence[Message]
+"""What to answer: the text of one user message, or the turns of a conversation, oldest first."""
+
+
+class CompleteOptions(TypedDict, total=False):
+    """What `complete` and `stream` take beside the model and the prompt. Everything is optional.
+
+    What is left out or None is not sent: the server, the model's configuration or the provider decides.
+    """
+
+    native_json: str | Sequence[Any] | Mapping[str, Any] | None
+    """In place of the prompt: turns in the provider's own format, as JSON text or as the value."""
+    system: str | None
+    """Instructions for the model."""
+    tools: Sequence[Tool] | None
+    """Tools that the model may call. Not together with a schema in FORCED_TOOL mode."""
+    tool_choice: ToolChoice | ToolMode | str | None
+    """Whether and which tool must be called: `"auto"`, `"none"`, `"required"`, or a `ToolChoice`."""
+    schema: Mapping[str, Any] | str | None
+    """JSON Schema that the answer must satisfy, as a mapping or as JSON text; its key order is kept."""
+    schema_mode: SchemaMode | str | None
+    """How the answer is held to the schema."""
+    max_output_tokens: int | None
+    """Most tokens to generate, reasoning included; 1 or more."""
+    temperature: float | None
+    """Sampling temperature, 0 or more."""
+    top_p: float | None
+    """Nucleus sampling, above 0 and at most 1."""
+    top_k: int | None
+    """Sample from this many candidates, 1 or more."""
+    seed: int | None
+    """Seed for repeatable sampling."""
+    stop_sequences: Sequence[str] | str | None
+    """Texts that end the generation."""
+    reasoning_effort: ReasoningEffort | str | None
+    """How hard the model should think."""
+    provider_options: Mapping[str, Any] | str | None
+    """Further options in the provider's own format, as a mapping or as JSON text."""
+    continuation: Continuation | None
+    """The provider's state from the turn before."""
+    sensitivity: Sensitivity | str | None
+    """How confidential the prompt is."""
+    effect: model_service_pb2.Effect | None
+    """How the call stands in a run of an effect runtime. Refused by a server without a journal."""
+    call_id: str | uuid.UUID | None
+    """The caller's id for the call, a UUID. Left out: a new one."""
+    ceiling: model_service_pb2.CallCeiling | None
+    """A limit on what this call may consume. Refused by a server without a ledger."""
+    retry_policy: model_service_pb2.RetryPolicy | None
+    """How often the server may ask the provider. Refused by a server that does not retry."""
+    labels: Mapping[str, str] | None
+    """Labels for the record and for sums of spend."""
+    system_trust: Trust | str | None
+    """How far the instructions in `system` can be trusted."""
+
+
+def complete_request(
+    model: str | CompleteRequest, prompt: Prompt | None = None, **options: Unpack[CompleteOptions]
+) -> CompleteRequest:
+    """Return the request for a call, always with a call id.
+
+    A ready request is copied, not changed. Raises TypeError when a ready request comes with anything else,
+    when both a prompt and `native_json` are given, or for an unknown option or a part of the wrong type;
+    ValueError for an unknown word or a number out of the field's range.
+    """
+    if not isinstance(model, CompleteRequest):
+        request = _request(model, prompt, **options)
+    elif prompt is None and not options:
+        request = CompleteRequest()
+        request.CopyFrom(model)
+    else:
+        message = "give a CompleteRequest or a model with prompt and options, not both"
+        raise TypeError(message)
+    # Without an id of ours, a repetition by a proxy or an interceptor would be a new call and a second bill.
+    request.call_id = request.call_id or str(uuid.uuid4())
+    return request
+
+
+def stream_request(
+    request: CompleteRequest, flush_interval: float | None
+) -> model_service_pb2.StreamCompleteRequest:
+    """Return the request for a streamed call; `flush_interval` is in seconds."""
+    if flush_interval is None:
+        return model_service_pb2.StreamCompleteRequest(request=request)
+    nanos = round(flush_interval * 1e9)
+    duration = Duration(seconds=nanos // 1_000_000_000, nanos=nanos % 1_000_000_000)
+    return model_service_pb2.StreamCompleteRequest(request=request, flush_interval=duration)
+
+
+def _request(
+    model: str,
+    prompt: Prompt | None,
+    *,
+    native_json: str | Sequence[Any] | Mapping[str, Any] | None = None,
+    system: str | None = None,
+    tools: Sequence[Tool] | None = None,
+    tool_choice: ToolChoice | ToolMode | str | None = None,
+    schema: Mapping[str, Any] | str | None = None,
+    schema_mode: SchemaMode | str | None = None,
+    max_output_tokens: int | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    seed: int | None = None,
+    stop_sequences: Sequence[str] | str | None = None,
+    reasoning_effort: ReasoningEffort | str | None = None,
+    provider_options: Mapping[str, Any] | str | None = None,
+    continuation: Continuation | None = None,
+    sensitivity: Sensitivity | str | None = None,
+    effect: model_service_pb2.Effect | None = None,
+    call_id: str | uuid.UUID | None = None,
+    ceiling: model_service_pb2.CallCeiling | None = None,
+    retry_policy: model_service_pb2.RetryPolicy | None = None,
+    labels: Mapping[str, str] | None = None,
+    system_trust: Trust | str | None = None,
+) -> CompleteRequest:
+    if prompt is not None and native_json is not None:
+        message = "give a prompt or native_json, not both"
+        raise TypeError(message)
+    request = CompleteRequest(
+        model=model,
+        system=system or "",
+        tools=[_tool(each) for each in tools or ()],
+        tool_choice=_tool_choice(tool_choice),
+        output_schema_json=_json_text(schema),
+        schema_mode=_wire.SCHEMA_MODE.number(schema_mode),
+        max_output_tokens=max_output_tokens,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        seed=seed,
+        stop_sequences=[stop_sequences] if isinstance(stop_sequences, str) else stop_sequences,
+        reasoning_effort=_wire.REASONING_EFFORT.number(reasoning_effort),
+        provider_options_json=_json_text(provider_options),
+        continuation=None if continuation is None else _continuation(continuation),
+        sensitivity=_wire.SENSITIVITY.number(sensitivity),
+        effect=effect,
+        call_id=str(call_id or ""),
+        ceiling=ceiling,
+        retry_policy=retry_policy,
+        labels=labels,
+        system_trust=_wire.TRUST.number(system_trust),
+    )
+    if native_json is not None:
+        request.native_json = _json_text(native_json)
+    elif isinstance(prompt, str):
+        request.text = prompt
+    elif prompt is not None:
+        # Also when there is no message: an empty conversation is the server's to refuse.
+        request.messages.CopyFrom(model_service_pb2.Messages(messages=[_message(each) for each in prompt]))
+    return request
+
+
+def _json_text(value: object) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    document = dict(value) if isinstance(value, Mapping) else value
+    return json.dumps(document, ensure_ascii=False, allow_nan=False)
+
+
+def _tool(tool: Tool) -> message_pb2.Tool:
+    return message_pb2.Tool(
+        name=tool.name,
+        description=tool.description,
+        parameters_json=_json_text(tool.parameters),
+        strict=tool.strict,
+    )
+
+
+def _tool_choice(choice: ToolChoice | ToolMode | str | None) -> message_pb2.ToolChoice | None:
+    if choice is None:
+        return None
+    if not isinstance(choice, ToolChoice):
+        choice = ToolChoice(choice)
+    return message_pb2.ToolChoice(
+        mode=_wire.TOOL_MODE.number(choice.mode),
+        name=choice.name,
+        disable_parallel_calls=choice.disable_parallel_calls,
+    )
+
+
+def _message(message: object) -> message_pb2.Message:
+    if not isinstance(message, Message):
+        wrong = f"a prompt is text or a list of Message, not of {type(message).__name__}"
+        raise TypeError(wrong)
+    return message_pb2.Message(
+        role=_wire.ROLE.number(message.role),
+        parts=[_part(each) for each in message.parts],
+    )
+
+
+def _part(part: object) -> message_pb2.Part:
+    match part:
+        case str():
+            return message_pb2.Part(text=part)
+        case Image():
+            return message_pb2.Part(image=_media(part))
+        case Audio():
+            return message_pb2.Part(audio=_media(part))
+        case Document():
+            return message_pb2.Part(document=_media(part))
+        case ToolCall():
+            return message_pb2.Part(tool_call=_tool_call(part))
+        case ToolResult():
+            result = message_pb2.ToolResult(call_id=part.call_id, output=part.output, failed=part.failed)
+            return message_pb2.Part(tool_result=result)
+        case Continuation():
+            return message_pb2.Part(continuation=_continuation(part))
+    wrong = f"{type(part).__name__} is no part of a message"
+    raise TypeError(wrong)
+
+
+def _media(media: Image | Audio | Document) -> message_pb2.Media:
+    proto = message_pb2.Media(media_type=media.media_type, name=media.name)
+    if media.data is not None:
+        proto.data = media.data
+    if media.url is not None:
+        proto.url = media.url
+    return proto
+
+
+def _tool_call(call: ToolCall) -> message_pb2.ToolCall:
+    return message_pb2.ToolCall(
+        id=call.id, name=call.name, arguments_json=call.arguments_json, free_text=call.free_text
+    )
+
+
+def _continuation(continuation: Continuation) -> message_pb2.Continuation:
+    return message_pb2.Continuation(provider=continuation.provider, state_json=continuation.state_json)

@@ -1,0 +1,224 @@
+"""The client for threads. A thin twin of `_async`: all that needs thought stands in the modules both share."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar, Unpack
+
+import grpc
+
+from ._channel import DEFAULT_TIMEOUT, Metadata, call_metadata, channel_options, check_token, deadline
+from ._lost import CallRecord
+from ._requests import CompleteOptions, Prompt, complete_request, stream_request
+from ._results import completion_from, model_from
+from ._status import error_at_end, error_from_rpc
+from ._stream import StreamProgress
+from .events import StreamEvent, TextDelta
+from .v1.model_service_pb2 import (
+    CompleteRequest,
+    GetModelRequest,
+    ListModelsRequest,
+    StreamCompleteResponse,
+)
+from .v1.model_service_pb2_grpc import ModelServiceStub
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from grpc import _CallIterator
+
+    from .results import Completion, Model
+
+_Request = TypeVar("_Request")
+_Response = TypeVar("_Response")
+
+
+class CompletionStream(StreamProgress):
+    """The events of one streamed call, in order; iterate it once. Comes from `Client.stream`.
+
+    Iterating raises what `Client.complete` raises. A completion that has arrived stays good whatever becomes
+    of the connection.
+    """
+
+    def __init__(self, call: _CallIterator[StreamCompleteResponse], record: CallRecord) -> None:
+        super().__init__(record)
+        self._call = call
+
+    def __iter__(self) -> Iterator[StreamEvent]:
+        return self
+
+    def __next__(self) -> StreamEvent:
+        while True:
+            event = self._event(self._read())
+            if event is not None:
+                return event
+
+    def _read(self) -> StreamCompleteResponse:
+        try:
+            return next(self._call)
+        except StopIteration:
+            if self._completion is None:
+                raise error_at_end(self._record) from None
+            raise
+        except grpc.RpcError as error:
+            if self._completion is None:
+                raise error_from_rpc(error, self._record) from error
+            raise StopIteration from None
+
+    @property
+    def text(self) -> Iterator[str]:
+        """The pieces of the answer's text, in order; reads the stream to its end."""
+        return (event.text for event in self if isinstance(event, TextDelta))
+
+    def cancel(self) -> None:
+        """End the call, from any thread. Who is iterating gets `LostContactError` with cause CALLER."""
+        self._record.cancelled = True
+        self._call.cancel()
+
+
+class Client:
+    """A connection to one modelmeter server, for any number of calls and threads.
+
+    Use it as a context manager, or call `close`. Every method takes `timeout` in seconds (None: the client's
+    own, `math.inf`: none) and `metadata` to send with the call, and raises `ModelmeterError` and nothing else of
+    gRPC's; TypeError or ValueError for arguments that no request can hold, RuntimeError on a closed client.
+    """
+
+    def __init__(
+        self,
+        target: str | grpc.Channel,
+        *,
+        credentials: grpc.ChannelCredentials | None = None,
+        token: str | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+        options: Mapping[str, str | int] | None = None,
+    ) -> None:
+        """Prepare a connection; it is made with the first call.
+
+        `target` is `host:port` or any gRPC target, or a channel that is then used as it is and left open.
+        `credentials` switch TLS on. `token` goes with every call as a bearer token; ValueError if that would
+        cross a network without TLS. `options` are channel options in place of the defaults in `_channel`.
+        """
+        self._owned: grpc.Channel | None = None
+        if isinstance(target, str):
+            check_token(target, token, secure=credentials is not None)
+            chosen = channel_options(target, options)
+            self._owned = target = (
+                grpc.insecure_channel(target, chosen)
+                if credentials is None
+                else grpc.secure_channel(target, credentials, chosen)
+            )
+        self._open_stub = ModelServiceStub(target)
+        self._token = token
+        self._timeout = timeout
+        self._closed = False
+
+    def complete(
+        self,
+        model: str | CompleteRequest,
+        prompt: Prompt | None = None,
+        *,
+        timeout: float | None = None,
+        metadata: Metadata | None = None,
+        **options: Unpack[CompleteOptions],
+    ) -> Completion:
+        """Ask a model for one completion and return it whole.
+
+        Takes a model and a prompt with options (see `CompleteOptions`), or a ready `CompleteRequest`.
+        """
+        request = complete_request(model, prompt, **options)
+        record = CallRecord(request.call_id, request.model)
+        response = self._unary(self._stub.Complete, request, record, timeout, metadata)
+        if not response.HasField("completion"):
+            raise error_at_end(record)
+        return completion_from(response.completion)
+
+    @contextmanager
+    def stream(
+        self,
+        model: str | CompleteRequest,
+        prompt: Prompt | None = None,
+        *,
+        flush_interval: float | None = None,
+        timeout: float | None = None,
+        metadata: Metadata | None = None,
+        **options: Unpack[CompleteOptions],
+    ) -> Iterator[CompletionStream]:
+        """Ask a model for one completion and hand it out as it comes.
+
+        The call starts on entering the `with` block, and is cancelled on leaving it, however it is left.
+        `flush_interval` is how many seconds the server may gather deltas into one message.
+        """
+        request = complete_request(model, prompt, **options)
+        record = CallRecord(request.call_id, request.model)
+        call = self._stub.StreamComplete(
+            stream_request(request, flush_interval),
+            timeout=deadline(timeout, self._timeout),
+            metadata=call_metadata(metadata, self._token),
+        )
+        stream = CompletionStream(call, record)
+        try:
+            yield stream
+        finally:
+            stream.cancel()
+
+    def models(self, *, timeout: float | None = None, metadata: Metadata | None = None) -> list[Model]:
+        """Return every model that the server serves, by name; `timeout` holds for each page."""
+        found: list[Model] = []
+        request = ListModelsRequest()
+        while True:
+            page = self._unary(self._stub.ListModels, request, CallRecord(), timeout, metadata)
+            found += map(model_from, page.models)
+            if not page.next_page_token:
+                return found
+            request = ListModelsRequest(page_token=page.next_page_token)
+
+    def model(self, name: str, *, timeout: float | None = None, metadata: Metadata | None = None) -> Model:
+        """Return one model. An unknown name raises `RefusedError` with code NOT_FOUND."""
+        record = CallRecord(model=name)
+        response = self._unary(self._stub.GetModel, GetModelRequest(name=name), record, timeout, metadata)
+        return model_from(response.model)
+
+    def close(self) -> None:
+        """Close the connection and end the calls that run on it."""
+        self._closed = True
+        if self._owned is not None:
+            self._owned.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def _stub(self) -> ModelServiceStub:
+        if self._closed:
+            message = "the client is closed"
+            raise RuntimeError(message)
+        return self._open_stub
+
+    def _unary(
+        self,
+        method: grpc.UnaryUnaryMultiCallable[_Request, _Response],
+        request: _Request,
+        record: CallRecord,
+        timeout: float | None,
+        metadata: Metadata | None,
+    ) -> _Response:
+        # A future: only that can be cancelled when Ctrl-C ends the wait, and an abandoned call goes on buying.
+        call = method.future(
+            request, timeout=deadline(timeout, self._timeout), metadata=call_metadata(metadata, self._token)
+        )
+        try:
+            return call.result()
+        except grpc.RpcError as error:
+            record.cancelled = self._closed
+            raise error_from_rpc(error, record) from error
+        except BaseException:
+            call.cancel()
+            raise

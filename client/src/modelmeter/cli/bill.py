@@ -1,0 +1,201 @@
+"""What is known of a call, as lines of label and text. Pure; how they look is `render`'s business."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from modelmeter.enums import Certainty, CostSource, ErrorKind, Stage
+from modelmeter.errors import NotConnectedError
+
+if TYPE_CHECKING:
+    from modelmeter.enums import SchemaMode
+    from modelmeter.errors import ModelmeterError
+    from modelmeter.results import AdditionalUsage, Completion, Cost, Model, Price, Timings, Usage
+
+Rows = list[tuple[str, str]]
+
+_SURENESS = {
+    Certainty.NONE: "nothing was or will be billed",
+    Certainty.EXACT: "told by the provider at the end",
+    Certainty.AT_LEAST: "a lower bound, told before the end",
+    Certainty.UNKNOWN: "it may have generated, and nobody said what it cost",
+}
+_SOURCES = {
+    CostSource.PROVIDER: "the provider's own figure",
+    CostSource.PRICE_TABLE: "the deployment's price table",
+}
+_PARTS_OF_INPUT = {
+    "cache_read_tokens": "from cache",
+    "cache_write_tokens": "into cache",
+    "cache_write_1h_tokens": "into cache for 1 h",
+    "input_audio_tokens": "audio",
+    "input_image_tokens": "images",
+    "tool_prompt_tokens": "for tools",
+}
+_PARTS_OF_OUTPUT = {
+    "reasoning_tokens": "reasoning",
+    "output_audio_tokens": "audio",
+    "output_image_tokens": "images",
+}
+
+
+def of_completion(completion: Completion) -> Rows:
+    """Return the bill of an answer."""
+    stop = completion.finish.value + (f" ({completion.stop_reason})" if completion.stop_reason else "")
+    rows = [
+        ("model", _served(completion.model_asked, completion.model_served, completion.target)),
+        ("finish", stop + (", truncated" if completion.truncated else "")),
+        *_figures(completion),
+        ("time", times(completion.timings)),
+        ("call id", completion.call_id),
+    ]
+    return _told(rows)
+
+
+def of_error(error: ModelmeterError) -> Rows:
+    """Return what is known of a call that gave no answer."""
+    stage = "" if error.stage is Stage.UNSPECIFIED else f" at stage {error.stage.name}"
+    rows = [
+        ("model", _served(error.model_asked, error.model_served, error.target)),
+        ("happened", f"{error.disposition.value}, ended by {error.cause.value}{stage}"),
+        *_figures(error),
+        ("repeat", _advice(error)),
+        ("provider", _provider_said(error)),
+        ("call id", error.call_id),
+    ]
+    return _told(rows)
+
+
+def title(error: ModelmeterError) -> str:
+    """Return the word for how a call failed; what nobody told has the word of its exception."""
+    if isinstance(error, NotConnectedError):
+        return "NOT CONNECTED"
+    return "NO OUTCOME" if error.kind is ErrorKind.UNSPECIFIED else error.kind.value
+
+
+def of_model(model: Model) -> Rows:
+    """Return what a model is, can do and costs."""
+    able = model.capabilities
+    rows = [
+        ("provider", f"{model.provider} ({model.provider_kind}), {model.provider_model}"),
+        ("most output", f"{model.max_output_tokens:,} tokens, unless a call says otherwise"),
+        ("schema", _words(able.schema_modes, model.default_schema_mode)),
+        (
+            "tools",
+            ("yes" if able.tools else "no") + (", also with a schema" if able.tools_with_schema else ""),
+        ),
+        ("media", ", ".join(able.media) or "none"),
+        ("efforts", ", ".join(each.value.lower() for each in able.reasoning_efforts) or "none"),
+        ("sampling", ", ".join(able.sampling) or "none"),
+        ("sensitivity", f"up to {model.max_sensitivity.value}"),
+    ]
+    return [*rows, *_prices(model.price)]
+
+
+def _words(modes: tuple[SchemaMode, ...], default: SchemaMode) -> str:
+    return ", ".join(mode.value.lower() + (" (default)" if mode is default else "") for mode in modes) or "no"
+
+
+def _prices(price: Price | None) -> Rows:
+    if price is None:
+        return [("price", "not configured")]
+    rows = [("price", f"{price.currency} per million tokens")]
+    for tier in price.tiers:
+        named = {
+            "input": tier.input,
+            "output": tier.output,
+            "cache read": tier.cache_read,
+            "cache write": tier.cache_write,
+            "cache write 1 h": tier.cache_write_1h,
+        }
+        scope = f"above {tier.above_input_tokens:,} input tokens" if tier.above_input_tokens else ""
+        served = f'tier "{tier.service_tier}"' if tier.service_tier else ""
+        scope = ", ".join(part for part in (scope, served) if part)
+        rows.append((scope or "base", ", ".join(f"{name} {rate}" for name, rate in named.items() if rate)))
+    return [*rows, *((tool, f"{fee} for a request") for tool, fee in price.hosted_tool_requests.items())]
+
+
+def tokens(usage: Usage) -> str:
+    """Return the totals, each with its parts in brackets; what nobody told says so."""
+    sides = [
+        _side("input", usage.input_tokens, usage, _PARTS_OF_INPUT),
+        _side("output", usage.output_tokens, usage, _PARTS_OF_OUTPUT),
+        *(f"{tool}: {requests:,} requests" for tool, requests in usage.hosted_tool_requests.items()),
+    ]
+    return ", ".join(sides) if usage.told else "not told"
+
+
+def money(cost: Cost | None) -> str:
+    """Return a cost to its last digit, with at least two decimal places."""
+    if cost is None:
+        return "not known"
+    source = _SOURCES.get(cost.source)
+    remarks = [f"by {source}"] if source else []
+    if cost.certainty is not Certainty.EXACT:
+        remarks.append(cost.certainty.value)
+    return f"{units(cost.nano_units)} {cost.currency}" + (f" ({', '.join(remarks)})" if remarks else "")
+
+
+def units(nano_units: int) -> str:
+    """Return billionths of a currency unit in units."""
+    exact = Decimal(nano_units).scaleb(-9).normalize()
+    return f"{exact:,.2f}" if exact == exact.quantize(Decimal("0.01")) else f"{exact:,f}"
+
+
+def times(timings: Timings) -> str:
+    """Return where the time went."""
+    named = {"queue": timings.queue, "first token": timings.first_token, "total": timings.total}
+    return ", ".join(f"{name} {value:.3f} s" for name, value in named.items() if value is not None)
+
+
+def rates(price: Price | None) -> str:
+    """Return the base rates of a model, for one line of a list."""
+    if price is None or not price.tiers:
+        return ""
+    more = " and more" if len(price.tiers) > 1 else ""
+    return f"{price.tiers[0].input} / {price.tiers[0].output} {price.currency}{more}"
+
+
+def _told(rows: Rows) -> Rows:
+    return [(label, text) for label, text in rows if text]
+
+
+def _figures(source: Completion | ModelmeterError) -> Rows:
+    if source.certainty is Certainty.NONE:
+        return [("certainty", f"NONE: {_SURENESS[Certainty.NONE]}")]
+    rows = [("tokens", tokens(source.usage))]
+    rows += [("besides", _beside(extra)) for extra in source.additional_usage]
+    if source.estimated_output_tokens is not None:
+        rows.append(("estimate", f"{source.estimated_output_tokens:,} output tokens, counted from the text"))
+    sureness = _SURENESS.get(source.certainty, "not said")
+    return [*rows, ("certainty", f"{source.certainty.value}: {sureness}"), ("cost", money(source.cost))]
+
+
+def _side(name: str, total: int | None, usage: Usage, parts: dict[str, str]) -> str:
+    told = [(label, getattr(usage, field)) for field, label in parts.items()]
+    inside = ", ".join(f"{count:,} {label}" for label, count in told if count)
+    text = f"{name} {'not told' if total is None else f'{total:,}'}"
+    return f"{text} ({inside})" if inside else text
+
+
+def _beside(extra: AdditionalUsage) -> str:
+    return f"{extra.kind}{f' by {extra.model}' if extra.model else ''}: {tokens(extra.usage)}"
+
+
+def _served(asked: str, served: str, target: str) -> str:
+    by = f", served by {target}" if target else ""
+    return f"{asked}{f' as {served}' if served and served != asked else ''}{by}"
+
+
+def _advice(error: ModelmeterError) -> str:
+    wait = "" if error.retry_after is None else f" after {error.retry_after:g} s"
+    if not error.retryable:
+        return "no" + (": it would be a second bill" if error.may_have_generated else "")
+    return f"yes{wait}" + (", though it may be billed twice" if error.may_have_generated else "")
+
+
+def _provider_said(error: ModelmeterError) -> str:
+    status = "" if error.http_status is None else f"HTTP {error.http_status}"
+    request = f"request {error.provider_request_id}" if error.provider_request_id else ""
+    return ", ".join(part for part in (status, error.provider_code, request) if part)

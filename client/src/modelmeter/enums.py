@@ -1,0 +1,223 @@
+"""The words of the contract. Each enum mirrors the proto enum of its name, without the prefix.
+
+Except for `Stage`, which has an order, members are strings: `answer.certainty == "EXACT"` holds, and wherever
+a word is asked for, its text in any case will do. A word that a newer server sends and this client does not
+know reads as UNSPECIFIED; the proto beside the value still has its number.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum, unique
+
+
+class _Word(StrEnum):
+    @classmethod
+    def _missing_(cls, value: object) -> _Word | None:
+        wanted = value.casefold() if isinstance(value, str) else None
+        return next((member for member in cls if member.value.casefold() == wanted), None)
+
+
+@unique
+class Certainty(_Word):
+    """How far a usage or a cost can be trusted."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """Not said."""
+    NONE = "NONE"
+    """Nothing was or will be billed, and that is known."""
+    EXACT = "EXACT"
+    """Told by the provider together with or after its stop reason."""
+    AT_LEAST = "AT_LEAST"
+    """A lower bound, told before the end."""
+    UNKNOWN = "UNKNOWN"
+    """It may have generated, and nobody said what it cost."""
+
+
+@unique
+class ErrorKind(_Word):
+    """What kind of failure a call ended with; `modelmeter.errors` has one class for each."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """No outcome was told, or it was told in a word this client does not know."""
+    UNREACHABLE = "UNREACHABLE"
+    REFUSED = "REFUSED"
+    RATE_LIMITED = "RATE_LIMITED"
+    UNAVAILABLE = "UNAVAILABLE"
+    INTERRUPTED = "INTERRUPTED"
+    UNACCOUNTED = "UNACCOUNTED"
+    UNUSABLE = "UNUSABLE"
+    CEILING = "CEILING"
+    OVERLOADED = "OVERLOADED"
+    DRAINING = "DRAINING"
+    LEDGER_DOWN = "LEDGER_DOWN"
+    HALTED = "HALTED"
+    DIVERGED = "DIVERGED"
+    OUTCOME_GONE = "OUTCOME_GONE"
+    REPLAY_MISS = "REPLAY_MISS"
+    CALL_ID_CONFLICT = "CALL_ID_CONFLICT"
+    BUG = "BUG"
+
+
+@unique
+class Cause(_Word):
+    """Who or what ended a call."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    PROVIDER = "PROVIDER"
+    NETWORK = "NETWORK"
+    IDLE_TIMEOUT = "IDLE_TIMEOUT"
+    TOTAL_TIMEOUT = "TOTAL_TIMEOUT"
+    DEADLINE = "DEADLINE"
+    CALLER = "CALLER"
+    DRAIN = "DRAIN"
+    LIMIT = "LIMIT"
+    BUG = "BUG"
+
+
+@unique
+class Stage(IntEnum):
+    """How far a call got. Ordered: `error.stage >= Stage.WRITTEN` reads as it should."""
+
+    UNSPECIFIED = 0
+    NOT_WRITTEN = 1
+    """Not one byte of the request left for the provider."""
+    WRITING = 2
+    """Part of the request left; the provider cannot have had the whole document."""
+    WRITTEN = 3
+    """The whole request was handed to the network."""
+    HEADERS = 4
+    """The provider answered with a status and headers."""
+    BODY = 5
+    """At least one byte of the answer's body arrived."""
+    OUTPUT = 6
+    """Generation is proven."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@unique
+class Disposition(_Word):
+    """Whether a call reached the provider and generated."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """Not said."""
+    DID_NOT_HAPPEN = "DID_NOT_HAPPEN"
+    """It did not generate as far as anyone can tell."""
+    LANDED = "LANDED"
+    """It generated, and the provider bills it; repeating is a second purchase."""
+    IN_DOUBT = "IN_DOUBT"
+    """It was dispatched and the server died."""
+
+
+@unique
+class EffectOutcome(_Word):
+    """What an effect runtime books for a failed call."""
+
+    REJECTED = "rejected"
+    """It did not happen."""
+    INTERRUPTED = "interrupted"
+    """It may have happened."""
+    PERFORMED = "performed"
+    """It happened; what it cost was not told."""
+    METERED = "metered"
+    """It happened, and spend was told."""
+
+
+@unique
+class Finish(_Word):
+    """Why the model stopped, in one vocabulary for all providers."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    STOP = "STOP"
+    """The answer is finished."""
+    TOOL_CALLS = "TOOL_CALLS"
+    """The model wants its tool calls answered."""
+    LENGTH = "LENGTH"
+    """Cut by a length limit."""
+    CONTINUE = "CONTINUE"
+    """The provider paused and expects to be asked to go on."""
+    UNRECOGNIZED = "UNRECOGNIZED"
+    """A word the server does not know; `Completion.stop_reason` has it untouched."""
+
+
+@unique
+class CostSource(_Word):
+    """Who worked a cost out."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    PROVIDER = "PROVIDER"
+    PRICE_TABLE = "PRICE_TABLE"
+
+
+@unique
+class Role(_Word):
+    """Who speaks in a message."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    USER = "USER"
+    ASSISTANT = "ASSISTANT"
+
+
+@unique
+class Sensitivity(_Word):
+    """How confidential a prompt or an answer is; each level includes those before it."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """The tenant's default, else PUBLIC."""
+    PUBLIC = "PUBLIC"
+    INTERNAL = "INTERNAL"
+    CONFIDENTIAL = "CONFIDENTIAL"
+    SECRET = "SECRET"  # noqa: S105  # a level, not a password
+
+
+@unique
+class Trust(_Word):
+    """Whether text may be taken as instructions."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    TRUSTED = "TRUSTED"
+    UNTRUSTED = "UNTRUSTED"
+
+
+@unique
+class SchemaMode(_Word):
+    """How an answer is held to a schema."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """The mode configured for the model."""
+    NATIVE = "NATIVE"
+    """The provider constrains the generation itself."""
+    FORCED_TOOL = "FORCED_TOOL"
+    """The model must call a tool whose arguments are the answer."""
+
+
+@unique
+class ReasoningEffort(_Word):
+    """How hard the model should think. A value that the provider does not name is refused, never rounded."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """The provider's default."""
+    NONE = "NONE"
+    MINIMAL = "MINIMAL"
+    LOW = "LOW"
+    MEDIUM = "MEDIUM"
+    HIGH = "HIGH"
+    XHIGH = "XHIGH"
+    MAX = "MAX"
+
+
+@unique
+class ToolMode(_Word):
+    """Whether a tool must be called."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """The same as AUTO."""
+    AUTO = "AUTO"
+    """The model decides."""
+    NONE = "NONE"
+    """No tool may be called."""
+    REQUIRED = "REQUIRED"
+    """At least one tool must be called."""
+    NAMED = "NAMED"
+    """The named tool must be called."""

@@ -1,0 +1,314 @@
+"""What comes back from a call: the answer, its usage, its cost. All values are immutable.
+
+Absent is not zero: a counter that nobody told is None. Empty text means that the provider did not say. Times
+are in seconds. `proto` is the message as it came, with whatever this client does not know yet.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+from .enums import (
+    Cause,
+    Certainty,
+    CostSource,
+    ErrorKind,
+    Finish,
+    ReasoningEffort,
+    SchemaMode,
+    Sensitivity,
+    Stage,
+    Trust,
+)
+from .messages import Continuation, Message, ToolCall
+from .v1 import completion_pb2, model_service_pb2
+
+
+@dataclass(frozen=True, repr=False)
+class Usage:
+    """The tokens of one provider answer.
+
+    `input_tokens` and `output_tokens` are totals; every other counter is a part of one of them and must not
+    be added to it. None: not told.
+    """
+
+    input_tokens: int | None = None
+    """Every input token the provider processed, cached ones included."""
+    output_tokens: int | None = None
+    """Every token the provider generated, reasoning and tool arguments included."""
+    cache_write_tokens: int | None = None
+    """Part of the input that was written to a prompt cache."""
+    cache_write_5m_tokens: int | None = None
+    """Part of the cache writes that is kept for five minutes."""
+    cache_write_1h_tokens: int | None = None
+    """Part of the cache writes that is kept for one hour."""
+    cache_read_tokens: int | None = None
+    """Part of the input that was served from a prompt cache."""
+    reasoning_tokens: int | None = None
+    """Part of the output that is reasoning, whether it was shown or not."""
+    input_audio_tokens: int | None = None
+    """Part of the input that was audio."""
+    output_audio_tokens: int | None = None
+    """Part of the output that is audio."""
+    input_image_tokens: int | None = None
+    """Part of the input that was images."""
+    output_image_tokens: int | None = None
+    """Part of the output that is images."""
+    tool_prompt_tokens: int | None = None
+    """Part of the input that the provider added for its own tools."""
+    hosted_tool_requests: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """Requests to the provider's own tools that are billed apiece, by the provider's name of the tool."""
+
+    def __repr__(self) -> str:
+        values = ((each.name, getattr(self, each.name)) for each in fields(self))
+        return f"Usage({', '.join(f'{name}={value}' for name, value in values if value not in (None, {}))})"
+
+    @property
+    def told(self) -> bool:
+        """Say whether the provider told any figure at all."""
+        return any(getattr(self, each.name) not in (None, {}) for each in fields(self))
+
+    @property
+    def seen(self) -> bool:
+        """Say whether a counter above 0 was told, that is, whether anything is known to be billed."""
+        counters = (getattr(self, each.name) for each in fields(self) if each.name != "hosted_tool_requests")
+        return any(counters) or any(self.hosted_tool_requests.values())
+
+
+@dataclass(frozen=True)
+class AdditionalUsage:
+    """Work that the provider bills beside the usage. It counts as spend and is not contained in `usage`."""
+
+    kind: str
+    """The provider's own word for the work."""
+    model: str
+    """The model that did the work. Empty: the model of the call."""
+    usage: Usage
+    """What the work consumed."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Money for one call."""
+
+    nano_units: int
+    """Billionths of the currency unit, 0 or more. 0 means free; an unknown cost is an absent `Cost`."""
+    currency: str
+    """ISO 4217 code."""
+    source: CostSource
+    """Who worked the figure out."""
+    certainty: Certainty
+    """How far the figure can be trusted."""
+    minor_units: int
+    """The same money in hundredths of the currency unit, rounded up. For display; never add these up."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One provider request of a call."""
+
+    number: int
+    """1 for the first attempt of the call."""
+    target: str
+    """The provider instance that was asked."""
+    kind: ErrorKind
+    """How the attempt failed; UNSPECIFIED when it answered."""
+    cause: Cause
+    """Who ended it; UNSPECIFIED when it answered."""
+    stage: Stage
+    """How far it got."""
+    usage: Usage
+    """What the attempt consumed."""
+    certainty: Certainty
+    """How far `usage` can be trusted."""
+    http_status: int | None
+    """HTTP status the provider answered with."""
+    provider_code: str
+    """The provider's own error code or type, untouched."""
+    provider_request_id: str
+    """The provider's id of the request."""
+    elapsed: float | None
+    """Seconds from the start of the attempt to its end."""
+
+
+@dataclass(frozen=True)
+class HostedTool:
+    """A tool of the provider's own that it used while answering. The caller never runs it."""
+
+    type: str
+    """The provider's word for the tool, such as `web_search`."""
+    id: str
+    """The provider's id of the use."""
+    status: str
+    """The provider's word for how it ended."""
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Where the time of a call went, in seconds."""
+
+    queue: float | None = None
+    """Waiting in the server before the request left."""
+    first_token: float | None = None
+    """From the request leaving to the first output."""
+    total: float | None = None
+    """From the call's arrival to its outcome."""
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A whole answer with its bill."""
+
+    text: str
+    """The answer's text; reasoning is not in it. With a forced schema tool: the raw argument text."""
+    tool_calls: tuple[ToolCall, ...]
+    """Calls of the caller's tools, in order."""
+    usage: Usage
+    """What the answer consumed; every counter is None when the provider never told."""
+    additional_usage: tuple[AdditionalUsage, ...]
+    """What was billed beside `usage`."""
+    certainty: Certainty
+    """How far `usage` can be trusted."""
+    cost: Cost | None
+    """What it costs; None when the model has no price or the usage is unknown."""
+    stop_reason: str
+    """The provider's own word for why it stopped, untouched."""
+    finish: Finish
+    """Why the model stopped, in one vocabulary."""
+    truncated: bool
+    """True when the answer is cut by length or to be continued."""
+    structured_json: str | None
+    """The structured answer as JSON text, exactly as generated; None when there is none."""
+    model_asked: str
+    """The model as the caller asked for it."""
+    model_served: str
+    """The model that the provider says served the call."""
+    target: str
+    """The provider instance that answered."""
+    provider_response_id: str
+    """The provider's id of the answer."""
+    provider_request_id: str
+    """The provider's id of the request."""
+    hosted_tools: tuple[HostedTool, ...]
+    """Tools of the provider's own that it used."""
+    continuation: Continuation | None
+    """The provider's state for the next turn; present when the answer calls tools."""
+    attempts: tuple[Attempt, ...]
+    """The provider requests of the call, at most 8, the last one being the one that answered."""
+    attempts_total: int
+    """How many provider requests the call made."""
+    trust: Trust
+    """Always UNTRUSTED: a model wrote it."""
+    sensitivity: Sensitivity
+    """How confidential the answer is."""
+    call_id: str
+    """The call's id."""
+    replayed: bool
+    """True when the answer came from the journal or was shared; nothing new was bought."""
+    settled: bool
+    """True when the bill is durably booked."""
+    timings: Timings
+    """Where the time went."""
+    service_tier: str
+    """The tier the provider says it served the call in."""
+    estimated_output_tokens: int | None
+    """Output tokens counted from the text, beside AT_LEAST and UNKNOWN only; never part of `usage`."""
+    proto: completion_pb2.Completion = field(repr=False, compare=False)
+    """The message as it came."""
+
+    @cached_property
+    def structured(self) -> Any:
+        """The structured answer, parsed; None when there is none."""
+        return None if self.structured_json is None else json.loads(self.structured_json)
+
+    @property
+    def message(self) -> Message:
+        """The answer as the assistant's turn of the next prompt.
+
+        Where the provider gave state for the next turn, that state stands for the whole turn, so the next
+        call must go to the same kind of provider.
+        """
+        if self.continuation is not None:
+            return Message.assistant(self.continuation)
+        text = (self.text,) if self.text else ()
+        return Message.assistant(*text, *self.tool_calls)
+
+
+@dataclass(frozen=True)
+class ModelCapabilities:
+    """What a model can do."""
+
+    schema_modes: tuple[SchemaMode, ...]
+    """Ways in which the model can be held to a schema."""
+    tools: bool
+    """Whether the caller's tools can be offered."""
+    tools_with_schema: bool
+    """Whether tools and a schema in NATIVE mode can stand together."""
+    media: tuple[str, ...]
+    """Kinds of parts that prompts may hold beside text."""
+    reasoning_efforts: tuple[ReasoningEffort, ...]
+    """Efforts that the provider names."""
+    sampling: tuple[str, ...]
+    """Sampling options that the provider takes."""
+
+
+@dataclass(frozen=True)
+class PriceTier:
+    """Rates of one model, as decimal strings in currency units per million tokens; empty when not priced."""
+
+    input: str
+    """Uncached input."""
+    output: str
+    """Output."""
+    cache_read: str
+    """Cached input read."""
+    cache_write: str
+    """Input written to a cache."""
+    cache_write_1h: str
+    """Input written to a one-hour cache."""
+    above_input_tokens: int
+    """The tier holds for prompts of more than this many input tokens; 0 for all."""
+    service_tier: str
+    """The provider's service tier that the rates hold for; empty for any."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a model costs by the deployment's table."""
+
+    currency: str
+    """ISO 4217 code."""
+    tiers: tuple[PriceTier, ...]
+    """The rates; the first is the base."""
+    hosted_tool_requests: Mapping[str, str] = field(hash=False)
+    """Currency units for one request to a provider's own tool, by the tool's name."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that the deployment serves."""
+
+    name: str
+    """The name that callers use."""
+    provider: str
+    """The provider instance that serves it."""
+    provider_kind: str
+    """The provider's kind, such as `anthropic`."""
+    provider_model: str
+    """The model in the provider's own spelling."""
+    capabilities: ModelCapabilities
+    """What it can do."""
+    max_output_tokens: int
+    """Most tokens that a call generates unless it says otherwise."""
+    default_schema_mode: SchemaMode
+    """The schema mode of a call that names none."""
+    max_sensitivity: Sensitivity
+    """The most confidential prompt that the model may see."""
+    price: Price | None
+    """What it costs; None when the deployment has no price for it."""
+    proto: model_service_pb2.Model = field(repr=False, compare=False)
+    """The message as it came."""

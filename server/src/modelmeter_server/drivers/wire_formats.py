@@ -1,0 +1,37 @@
+"""One row for each provider kind that speaks HTTP. A new provider is an encoder, an accumulator and a row here."""
+
+from __future__ import annotations
+
+from modelmeter_server.core.accumulators import AnthropicAccumulator, OpenAIResponsesAccumulator
+
+from . import anthropic, openai_responses
+from .http_driver import WireFormat
+
+
+def _api_key_header(key: str) -> tuple[str, str]:
+    return "x-api-key", key
+
+
+def _bearer(key: str) -> tuple[str, str]:
+    return "authorization", f"Bearer {key}"
+
+
+WIRE_FORMATS = {
+    wire.kind: wire
+    for wire in (
+        WireFormat(
+            kind="anthropic",
+            capabilities=anthropic.CAPABILITIES,
+            encode=anthropic.encode,
+            accumulator=AnthropicAccumulator,
+            authenticate=_api_key_header,
+        ),
+        WireFormat(
+            kind="openai_responses",
+            capabilities=openai_responses.CAPABILITIES,
+            encode=openai_responses.encode,
+            accumulator=OpenAIResponsesAccumulator,
+            authenticate=_bearer,
+        ),
+    )
+}

@@ -1,0 +1,90 @@
+"""The whole service in front of a scripted provider: real socket, real driver, real gRPC server, real client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+import modelmeter
+from modelmeter_server.config.secret import Secret
+from modelmeter_server.core.models import ModelSpec
+from modelmeter_server.drivers.http import Endpoint, Limits, Timeouts
+from modelmeter_server.drivers.http_driver import HttpDriver
+from modelmeter_server.drivers.wire_formats import WIRE_FORMATS
+from modelmeter_server.engine.catalog import Catalog
+from modelmeter_server.engine.engine import Engine
+from modelmeter_server.rpc.server import RpcServer
+
+from .fault_server import FaultServer
+from .running_server import Memory
+
+API_KEY = "sk-configured-key-0123456789"
+
+SHORT = Timeouts(pool=2, connect=2, write=5, first_byte=0.5, idle=0.3, tail=0.3, total=20)
+"""Timers for tests that wait for one of them; everything else ends by itself, long before."""
+
+
+@dataclass
+class ProviderService:
+    """The service under test and the two ends around it."""
+
+    provider: FaultServer
+    client: modelmeter.AsyncClient
+    drivers: dict[str, HttpDriver]
+    memory: Memory
+    address: str
+    server: RpcServer
+
+
+@asynccontextmanager
+async def provider_service(
+    provider: FaultServer,
+    *,
+    timeouts: Timeouts = SHORT,
+    limits: Limits | None = None,
+    client_options: dict[str, Any] | None = None,
+    models: Sequence[ModelSpec] = (),
+    path: str = "",
+) -> AsyncIterator[ProviderService]:
+    """Serve every wire format, streamed as `<kind>` and buffered as `<kind>-buffered`, from one scripted provider."""
+    drivers = {
+        kind: HttpDriver(
+            kind,
+            wire,
+            Endpoint.parse(provider.url + path),
+            Secret(API_KEY),
+            timeouts=timeouts,
+            limits=limits,
+        )
+        for kind, wire in WIRE_FORMATS.items()
+    }
+    memory = Memory()
+    engine = Engine(Catalog([*_models(), *models]), drivers, memory)
+    server = RpcServer(engine)
+    (address,) = await server.start(["127.0.0.1:0"])
+    try:
+        async with modelmeter.AsyncClient(address, **(client_options or {})) as client:
+            yield ProviderService(provider, client, drivers, memory, address, server)
+    finally:
+        await server.stop(0)
+        for driver in drivers.values():
+            await driver.aclose()
+
+
+def _models() -> list[ModelSpec]:
+    streamed = [
+        ModelSpec(
+            name=kind,
+            provider=kind,
+            provider_kind=kind,
+            provider_model="m-test",
+            capabilities=wire.capabilities,
+        )
+        for kind, wire in WIRE_FORMATS.items()
+    ]
+    buffered = [msgspec.structs.replace(model, name=f"{model.name}-buffered", buffered=True) for model in streamed]
+    return [*streamed, *buffered]
