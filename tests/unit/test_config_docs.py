@@ -1,0 +1,173 @@
+"""docs/configuration.md and the examples say what the code does."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import trustme
+
+from modelmeter_server.config import (
+    ConfigError,
+    ModelSettings,
+    ProviderSettings,
+    ServerSettings,
+    load,
+)
+from modelmeter_server.config.environment import CONFIG_VARIABLE, OVERRIDES
+from modelmeter_server.core.pricing import PriceTable, Tier
+from modelmeter_server.drivers.http.limits import Limits, Timeouts
+from modelmeter_server.rpc.listen import TlsFiles
+from tests.support import ROOT
+
+TEXT = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+SCRIPTS = ROOT / "examples" / "replay-scripts.toml"
+EXAMPLES = sorted(set((ROOT / "examples").glob("*.toml")) - {SCRIPTS})
+ENVIRON = {"ANTHROPIC_API_KEY": "sk-1", "OPENAI_API_KEY": "sk-2"}
+HEADINGS = {
+    "server": "`[server]`",
+    "server.tls": "`tls` of the server",
+    "providers.p": "`[providers.NAME]`",
+    "providers.p.timeouts": "`timeouts` of a provider",
+    "providers.p.limits": "`limits` of a provider",
+    "models.m": '`[models."NAME"]`',
+    "models.m.price": "`price` of a model",
+    "models.m.price.tiers": "`tiers` of a price",
+}
+
+
+def rows(heading: str) -> dict[str, str]:
+    """Return the keys that the first table under a heading lists, with their defaults."""
+    section = TEXT.split(f"# {heading}\n", 1)[1].split("\n#", 1)[0]
+    found = re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \|", section, re.MULTILINE)
+    return {key: default.strip("` ") for key, default in found}
+
+
+# Judged while reading, and then of no further interest.
+KEPT_NOWHERE = {("providers.p", "allow_insecure"), ("models.m", "max_sensitivity")}
+DOCUMENTED = {path: rows(heading) for path, heading in HEADINGS.items()}
+
+
+def names(*types: type) -> set[str]:
+    return {
+        name
+        for each in types
+        for name in getattr(each, "__struct_fields__", None) or (field.name for field in fields(each))
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with every file that the examples name."""
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
+    certificate.private_key_pem.write_to_path(tmp_path / "server.key")
+    authority.cert_pem.write_to_path(tmp_path / "authorities.pem")
+    (tmp_path / "openai.key").write_text("sk-3\n")
+    (tmp_path / SCRIPTS.name).write_bytes(SCRIPTS.read_bytes())
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("path", "keys"),
+    [
+        ("server", names(ServerSettings)),
+        ("server.tls", names(TlsFiles)),
+        ("providers.p", names(ProviderSettings) - {"name", "api_key"}),
+        ("providers.p.timeouts", names(Timeouts)),
+        ("providers.p.limits", names(Limits)),
+        ("models.m", names(ModelSettings) - {"name"}),
+        ("models.m.price", names(PriceTable, Tier) - {"above_input_tokens", "service_tier"}),
+        ("models.m.price.tiers", {"above_input_tokens", "service_tier"}),
+    ],
+)
+def test_every_setting_is_documented(path, keys):
+    assert keys - DOCUMENTED[path].keys() == set()
+
+
+def default_of(path: str, key: str) -> object:
+    owners = {
+        "server": ServerSettings(),
+        "providers.p": ProviderSettings(name="", kind=""),
+        "providers.p.timeouts": Timeouts(),
+        "providers.p.limits": Limits(),
+        "models.m": ModelSettings(name="", provider="", model=""),
+    }
+    value = getattr(owners[path], key)
+    return getattr(value, "value", value)
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "told"),
+    [
+        (path, key, default)
+        for path in ("server", "providers.p", "providers.p.timeouts", "providers.p.limits", "models.m")
+        for key, default in DOCUMENTED[path].items()
+        if re.fullmatch(r'[\d.]+|true|false|"[^"]*"', default) and (path, key) not in KEPT_NOWHERE
+    ],
+)
+def test_every_documented_default_is_the_real_one(path, key, told):
+    value = tomllib.loads(f"value = {told}")["value"]
+    assert default_of(path, key) == ((value,) if key == "listen" else value)
+
+
+def test_every_variable_is_documented_and_no_other():
+    table = re.findall(r"^\| `(MODELMETER_\w+)` \| `([\w. -]+)`", TEXT, re.MULTILINE)
+    real = {each.variable: ".".join(map(str, each.path)) for each in OVERRIDES}
+    assert dict(table) == {CONFIG_VARIABLE: "serve --config", **real}
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
+def test_every_example_loads(folder, file):
+    (folder / file.name).write_bytes(file.read_bytes())
+    assert load(folder / file.name, ENVIRON).providers
+
+
+def test_the_full_example_holds_every_documented_key_and_so_proves_it_known():
+    text = (ROOT / "examples" / "full.toml").read_text(encoding="utf-8")
+    document = tomllib.loads(text)
+    present = {
+        "server": document["server"],
+        "server.tls": document["server"]["tls"],
+        "providers.p": {key: 1 for provider in document["providers"].values() for key in provider},
+        "providers.p.timeouts": document["providers"]["anthropic"]["timeouts"],
+        "providers.p.limits": document["providers"]["anthropic"]["limits"],
+        "models.m": document["models"]["claude"],
+        "models.m.price": document["models"]["claude"]["price"],
+    }
+    present["models.m.price.tiers"] = {key: 1 for tier in present["models.m.price"]["tiers"] for key in tier}
+    assert present.keys() == DOCUMENTED.keys()
+    missing = {path: DOCUMENTED[path].keys() - keys.keys() for path, keys in present.items()}
+    assert not {path: keys for path, keys in missing.items() if keys}
+
+
+@pytest.mark.parametrize("block", re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL))
+def test_every_block_of_the_document_loads(folder, block):
+    provider = '[providers.x]\nkind = "replay"\nallow_direct_models = true\n'
+    needed = "" if "[providers" in block else provider
+    if ".price]" in block and "provider =" not in block:
+        name = re.search(r"\[(models\..*)\.price\]", block)
+        assert name is not None
+        needed += f'[{name[1]}]\nprovider = "x"\nmodel = "answer"\n'
+    elif "[models" not in block and not needed:
+        needed = provider
+    block = block.replace("/run/secrets/openai", "openai.key")
+    (folder / "m.toml").write_text(needed + block)
+    load(folder / "m.toml", ENVIRON)
+
+
+def test_the_mistakes_that_the_document_shows_are_told_like_that(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("modelmeter.toml").write_text(
+        "[server]\n\ndrain_second = 3\n\n[providers.anthropic]\nkind = 'anthropic'\n"
+        "api_key_env = 'ANTHROPIC_API_KEY'\n\n[models.claude]\nprovider = 'antropic'\nmodel = 'm'\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(Path("modelmeter.toml"), {})
+    shown = re.search(r"```text\n(.*?)```", TEXT, re.DOTALL)
+    assert shown is not None
+    assert str(caught.value) == shown[1].strip()
