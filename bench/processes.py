@@ -37,6 +37,7 @@ def running(module: str, *arguments: str) -> Iterator[Process]:
         [sys.executable, "-m", module, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         text=True,
     )
     try:

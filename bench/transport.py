@@ -2,7 +2,8 @@
 
     python -m bench.transport [asyncio|uvloop] [exchanges] [in flight]
 
-The server is a process of its own and sends the whole answer at once; only this process's CPU time is counted.
+The server is a process of its own and sends the whole answer at once; only this process's CPU time is
+counted.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ import time
 from dataclasses import dataclass
 
 import uvloop
+
 from modelmeter_server.drivers.http import Endpoint, Fault, HttpRequest, Pool, ResponseHead
 
 EVENTS = 400
-EVENT = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"text":"0123456789abcdefg"}}\n\n'
+EVENT = (
+    b"event: content_block_delta\n"
+    b'data: {"type":"content_block_delta","index":0,"delta":{"text":"0123456789abcdefg"}}\n\n'
+)
 ANSWER = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
     + (b"%x\r\n%b\r\n" % (len(EVENT), EVENT)) * EVENTS
@@ -61,7 +66,9 @@ class _Count:
 async def measure(port: int, exchanges: int, in_flight: int) -> float:
     """Return milliseconds of CPU per exchange."""
     pool = Pool(Endpoint.parse(f"http://127.0.0.1:{port}"))
-    request = HttpRequest("POST", "/v1/messages", (("content-type", "application/json"),), b'{"prompt":"hello"}')
+    request = HttpRequest(
+        "POST", "/v1/messages", (("content-type", "application/json"),), b'{"prompt":"hello"}'
+    )
     left = exchanges
 
     async def worker() -> None:

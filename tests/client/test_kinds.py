@@ -21,8 +21,9 @@ from modelmeter import (
 from modelmeter._error_table import ERROR_ROWS
 from modelmeter.v1 import error_pb2, usage_pb2
 from modelmeter.v1.model_service_pb2 import StreamCompleteResponse
+from modelmeter_server.core import outcomes
 from modelmeter_server.core.errors import TABLE, effect_outcome
-from modelmeter_server.core.outcomes import Disposition, Kind
+from modelmeter_server.core.outcomes import Kind
 from tests.support.scripted_service import failing, model_error, status_of, streaming
 
 
@@ -54,7 +55,7 @@ async def test_the_effect_outcome_is_the_one_the_server_books(service, address, 
     service.script("Complete", failing(model_error(_number(kind), **bill)))
     async with modelmeter.AsyncClient(address) as client:
         error = await _caught(client)
-    assert error.effect_outcome == effect_outcome(kind, Disposition[error.disposition.name], spend_told=told)
+    assert error.effect_outcome == effect_outcome(kind, outcomes.Disposition[error.disposition.name], spend_told=told)
 
 
 async def test_work_billed_beside_the_usage_is_spend_too(client, service):

@@ -89,7 +89,7 @@ TABLE: dict[Kind, Row] = {
         disposition=_YES,
         code=Code.ABORTED,
         retryable=False,
-        client_class="InterruptedError",
+        client_class="CallInterruptedError",
         effect_outcome="interrupted",
         certainties=(Certainty.AT_LEAST, Certainty.EXACT),
     ),
@@ -206,6 +206,8 @@ TABLE: dict[Kind, Row] = {
     ),
 }
 
+_OUTCOME_BY_DISPOSITION = {Disposition.DID_NOT_HAPPEN: "rejected", Disposition.LANDED: "performed"}
+
 _CODE_BY_CAUSE = {Cause.DEADLINE: Code.DEADLINE_EXCEEDED, Cause.CALLER: Code.CANCELLED}
 
 
@@ -305,9 +307,17 @@ def _disposition_by_evidence(certainty: Certainty, stage: Stage) -> Disposition:
     return _YES
 
 
-def effect_outcome(kind: Kind, *, spend_told: bool) -> str:
-    """Return what an effect runtime books: `metered` when spend was told, else by the table."""
-    return "metered" if spend_told else TABLE[kind].effect_outcome
+def effect_outcome(kind: Kind, disposition: Disposition, *, spend_told: bool) -> str:
+    """Return what an effect runtime books: `metered` when spend was told, else by the table.
+
+    Where the table leaves the disposition open, the single call's disposition decides.
+    """
+    if spend_told:
+        return "metered"
+    row = TABLE[kind]
+    if row.disposition is not None:
+        return row.effect_outcome
+    return _OUTCOME_BY_DISPOSITION.get(disposition, row.effect_outcome)
 
 
 def with_cause(failed: Failure, cause: Cause) -> Failure:

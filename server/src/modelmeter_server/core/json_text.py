@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 MAX_DEPTH: Final = 128
-"""Nested arrays and objects that strict text may have. The validator's JSON library stops at this depth
-too, and whoever walks an accepted value recursively stays far from Python's own limit."""
+"""Nested arrays and objects that strict text may have: what serde_json, the strictest of the common
+parsers, reads by default. Whoever walks an accepted value recursively stays far from Python's own limit."""
 
 _TOO_DEEP: Final = "too many nested arrays and objects"
 _TOO_LARGE: Final = "a number is too large"
@@ -47,7 +47,7 @@ def loads_lenient(data: bytes) -> object:
     """
     try:
         return cast(object, msgspec.json.decode(data))
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         pass
     try:
         return cast(object, _LENIENT.decode(data.decode("utf-8", "replace").removeprefix("\ufeff")))

@@ -17,6 +17,7 @@ import msgspec
 
 from .errors import Failure, failure
 from .outcomes import Cause, Certainty, Ending, Kind, Stage
+from .pricing import Cost, CostSource
 from .usage import AdditionalUsage, Usage
 
 
@@ -29,6 +30,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     usage_is_final: bool = False
     """The output was told together with or after the stop reason."""
     additional_usage: tuple[AdditionalUsage, ...] = ()
+    reported_nanos: int | None = None
+    """What the provider itself says that the call cost, in nano units of US dollars."""
     estimated_output_tokens: int | None = None
     model_served: str | None = None
     response_id: str | None = None
@@ -36,10 +39,23 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def certainty(self) -> Certainty:
-        """Return how far the usage can be trusted; UNKNOWN when none was seen."""
+        """Return how far the usage can be trusted; UNKNOWN when none was seen.
+
+        An input that was never told leaves a lower bound, however late the output came.
+        """
         if self.usage is None:
             return Certainty.UNKNOWN
-        return Certainty.EXACT if self.usage_is_final else Certainty.AT_LEAST
+        is_exact = self.usage_is_final and self.usage.input_tokens is not None
+        return Certainty.EXACT if is_exact else Certainty.AT_LEAST
+
+    @property
+    def cost(self) -> Cost | None:
+        """Return the provider's own figure, which is as certain as its usage."""
+        if self.reported_nanos is None:
+            return None
+        return Cost(
+            nanos=self.reported_nanos, currency="USD", source=CostSource.PROVIDER, certainty=self.certainty
+        )
 
     @property
     def estimate(self) -> int | None:
@@ -69,6 +85,7 @@ def severed(evidence: Evidence, ending: Ending, message: str, **details: Any) ->
         usage=evidence.usage,
         additional_usage=evidence.additional_usage,
         estimated_output_tokens=evidence.estimate if generated else None,
+        cost=evidence.cost,
         model_served=evidence.model_served,
         provider_response_id=evidence.response_id,
         partial_text=evidence.partial_text,

@@ -10,7 +10,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from .counters import INT64_MAX
 from .json_text import loads_lenient
+from .text import well_formed
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -38,6 +40,9 @@ def fill(kind: type[T], document: object) -> T:
         value = members.get(field.encode_name)
         if value is None:
             continue
+        if field.type is Any:
+            values[field.name] = value
+            continue
         if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
             values[field.name] = fill(field.type, value)
             continue
@@ -46,3 +51,13 @@ def fill(kind: type[T], document: object) -> T:
         except msgspec.ValidationError:
             continue
     return kind(**values)
+
+
+def word(value: object) -> str:
+    """Return a JSON value that should be an id, a name or a text: strings made well-formed, whole numbers spelled.
+
+    Everything else is nothing: spelling it in Python's way would help nobody, and fails on deep nesting.
+    """
+    if isinstance(value, str):
+        return well_formed(value)
+    return str(value) if type(value) is int and abs(value) <= INT64_MAX else ""

@@ -6,7 +6,7 @@ so that no float ever touches money. A call is rounded once, upwards: a ceiling 
 
 from __future__ import annotations
 
-from decimal import Decimal, InvalidOperation
+import re
 from enum import Enum, unique
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 NANOS_PER_UNIT = 1_000_000_000
 TOKENS_PER_RATE = 1_000_000
+
+# Written out because `Decimal` also reads "1_000", exponents and full-width digits, which nobody means as a price.
+_RATE = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,9}))?")
 
 
 @unique
@@ -74,7 +77,8 @@ class PriceTable(msgspec.Struct, frozen=True, kw_only=True):
         fitting = [
             tier
             for tier in self.tiers
-            if tier.service_tier in (None, service_tier) and input_tokens > tier.above_input_tokens
+            if tier.service_tier in (None, service_tier)
+            and (input_tokens > tier.above_input_tokens or tier.above_input_tokens == 0)
         ]
         chosen = max(
             fitting,
@@ -89,16 +93,15 @@ def nanos_per_million(rate: str) -> int:
 
     Raises ValueError unless it is a plain non-negative decimal of at most nine places after the point.
     """
-    try:
-        value = Decimal(rate)
-    except InvalidOperation:
-        msg = f'"{rate}" is not a decimal number such as "0.0375"'
-        raise ValueError(msg) from None
-    nanos = value * NANOS_PER_UNIT if value.is_finite() else Decimal("0.5")
-    if nanos < 0 or nanos != nanos.to_integral_value() or nanos > INT64_MAX:
-        msg = f'"{rate}" must be between 0 and 9,223,372,036 with at most nine decimal places'
+    match = _RATE.fullmatch(rate)
+    nanos = int(match[1]) * NANOS_PER_UNIT + int((match[2] or "0").ljust(9, "0")) if match else INT64_MAX + 1
+    if nanos > INT64_MAX:
+        msg = (
+            f'"{rate}" is not a decimal number such as "0.0375", '
+            "between 0 and 9,223,372,036 with at most nine decimal places"
+        )
         raise ValueError(msg)
-    return int(nanos)
+    return nanos
 
 
 def price(
@@ -112,8 +115,9 @@ def price(
 ) -> Cost:
     """Return what a usage costs by the table, rounded up once.
 
-    Work billed beside the call goes by its own model's table in `tables`. A dimension that was used and has no
-    price makes the cost AT_LEAST, as does additional work of a model without a table or in another currency.
+    Work billed beside the call goes by its own model's table in `tables`. The cost is AT_LEAST if a dimension that
+    was used has no price, if input or output was never told, if additional work is of a model without a table or
+    in another currency, and if the sum saturates.
     """
     total, complete = _scaled(table, usage, service_tier)
     for extra in additional:
@@ -123,10 +127,11 @@ def price(
             continue
         more, whole = _scaled(own, extra.usage, service_tier)
         total, complete = total + more, complete and whole
-    if certainty is Certainty.EXACT and not complete:
+    nanos = -(-total // TOKENS_PER_RATE)
+    if certainty is Certainty.EXACT and (not complete or nanos > INT64_MAX):
         certainty = Certainty.AT_LEAST
     return Cost(
-        nanos=min(INT64_MAX, -(-total // TOKENS_PER_RATE)),
+        nanos=min(INT64_MAX, nanos),
         currency=table.currency,
         source=CostSource.PRICE_TABLE,
         certainty=certainty,
@@ -134,7 +139,7 @@ def price(
 
 
 def _scaled(table: PriceTable, usage: Usage, service_tier: str | None) -> tuple[int, bool]:
-    """Return nano units times a million, and whether every used dimension had a price."""
+    """Return nano units times a million, and whether everything that was used was told and had a price."""
     inside = _clamped(usage)
     tier = table.tier_for(usage.input_tokens or 0, service_tier)
     long_writes = min(usage.cache_write_1h_tokens or 0, inside.write)
@@ -143,12 +148,12 @@ def _scaled(table: PriceTable, usage: Usage, service_tier: str | None) -> tuple[
         (inside.uncached - inside.input_audio, tier.input, 0),
         (inside.input_audio, tier.input_audio, tier.input),
         (inside.write - long_writes, tier.cache_write, tier.input),
-        (long_writes, tier.cache_write_1h, tier.cache_write or tier.input),
+        (long_writes, tier.cache_write_1h, tier.input if tier.cache_write is None else tier.cache_write),
         (inside.read, tier.cache_read, 0),
         (inside.output - inside.output_audio, tier.output, 0),
         (inside.output_audio, tier.output_audio, tier.output),
     ]
-    total, complete = 0, True
+    total, complete = 0, usage.input_tokens is not None and usage.output_tokens is not None
     for tokens, rate, at_least in parts:
         complete = complete and (rate is not None or tokens == 0)
         total += tokens * (at_least if rate is None else rate)

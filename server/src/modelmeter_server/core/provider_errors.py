@@ -12,6 +12,7 @@ import msgspec
 
 from .errors import Failure, failure
 from .json_text import NotJson, loads_lenient
+from .lenient import word
 from .outcomes import Cause, Code, Kind, Stage
 from .retry_delay import retry_delay
 from .text import cut_utf8
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 VISIBLE_MESSAGE_BYTES = 200
 """Bytes of a provider's message that a caller may read, and only for the statuses below: providers echo prompts."""
+
+_CODE_BYTES = 64
+"""Bytes of a provider's code or type that a caller may read: some servers put prose there."""
 
 _MESSAGE_STATUSES = frozenset((400, 404, 413, 422))
 
@@ -75,12 +79,12 @@ class ProviderError(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_billing(self) -> bool:
         """Say whether it is about money, read from codes and types and never from prose (R-H2)."""
-        return any(_has(word, _BILLING) for word in self._words)
+        return any(_has(each, _BILLING) for each in self._words)
 
     @property
     def is_credential(self) -> bool:
         """Say whether it is about the deployment's own key."""
-        return any(_has(word, _CREDENTIAL) for word in self._words)
+        return any(_has(each, _CREDENTIAL) for each in self._words)
 
     @property
     def _words(self) -> Iterator[str]:
@@ -93,11 +97,19 @@ class ProviderError(msgspec.Struct, frozen=True, kw_only=True):
         """Return the status of the HTTP answer that this error stands for: its own number, else by its type."""
         if self.status is not None:
             return self.status
-        for word in self._words:
+        if (
+            self.is_billing
+        ):  # in any of its words: `api_error` with the code `insufficient_quota` is about money
+            return 402
+        for each in self._words:
             for parts, status in _STATUS_BY_TYPE:
-                if _has(word, parts):
+                if _has(each, parts):
                     return status
         return 500
+
+    def visible_code(self, scrub: Callable[[str], str]) -> str:
+        """Return the own code as a caller may read it: configured keys scrubbed, then cut."""
+        return cut_utf8(scrub(self.own_code), _CODE_BYTES)
 
 
 def read_error(document: object) -> ProviderError | None:
@@ -122,15 +134,27 @@ def read_error(document: object) -> ProviderError | None:
     return None
 
 
+def read_error_event(document: object) -> ProviderError:
+    """Read the data of an event that is an error by its name, in whatever shape (R-S0).
+
+    Without a type it is kind `error`, without a message the empty message.
+    """
+    error = read_error(document)
+    if error is not None:
+        return error
+    if isinstance(document, dict):
+        return _from_object(document, document)
+    return ProviderError(message=word(document))
+
+
 def _from_object(error: dict[str, object], document: dict[str, object]) -> ProviderError:
     status = _http_number(error.get("code")) or _http_number(error.get("status"))
     status = status or _http_number(document.get("status"))
-    code = error.get("code")
-    word = next((each for each in (error.get("type"), error.get("status"), code) if _is_word(each)), None)
+    words = [_code_word(error.get(name)) for name in ("type", "status", "code")]
     return ProviderError(
-        type=str(word) if word else "error",
-        message=str(error.get("message") or ""),
-        code=str(code) if _is_word(code) else None,
+        type=next(filter(None, words), "error"),
+        message=word(error.get("message")),
+        code=words[-1] or None,
         status=status,
         reasons=tuple(_reasons(error.get("details"))),
         retry_after=retry_delay(_no_header, document),
@@ -141,17 +165,20 @@ def _reasons(details: object) -> Iterator[str]:
     """Yield the short words among an error's details: a dictionary (Anthropic), a list of them (Google)."""
     for detail in details if isinstance(details, list) else [details]:
         if isinstance(detail, dict):
-            yield from (value for value in detail.values() if isinstance(value, str) and " " not in value)
+            yield from (
+                word(value) for value in detail.values() if isinstance(value, str) and " " not in value
+            )
 
 
-def _is_word(value: object) -> bool:
-    return isinstance(value, str) and bool(value) and not value.isdigit()
+def _code_word(value: object) -> str:
+    return word(value) if isinstance(value, str) and not value.isdigit() else ""
 
 
 def _http_number(value: object) -> int | None:
-    if isinstance(value, str) and value.isdigit() and len(value) == 3:
+    """Read the status of an error; below 400 a number says nothing about one."""
+    if isinstance(value, str) and len(value) == 3 and value.isascii() and value.isdigit():
         value = int(value)
-    return value if type(value) is int and 100 <= value <= 599 else None
+    return value if type(value) is int and 400 <= value <= 599 else None
 
 
 def _no_header(_name: str) -> None:
@@ -202,7 +229,7 @@ def failure_before_generation(
     kind = kind_by_status(status, error)
     message = f"the provider answered {source}"
     if error is not None:
-        message += f" ({cut_utf8(scrub(error.own_code), 64)})"
+        message += f" ({error.visible_code(scrub)})"
         if error.message and status in _MESSAGE_STATUSES:
             message += f": {cut_utf8(scrub(error.message), VISIBLE_MESSAGE_BYTES)}"
     return failure(
@@ -211,7 +238,7 @@ def failure_before_generation(
         cause=Cause.PROVIDER,
         stage=stage,
         code=refusal_code(status, error) if kind is Kind.REFUSED else None,
-        provider_code=cut_utf8(scrub(error.own_code), 64) if error else None,
+        provider_code=error.visible_code(scrub) if error else None,
         **details,
     )
 

@@ -12,21 +12,17 @@ from typing import Final
 
 import msgspec
 
-from modelmeter_server.core.json_text import NotJson, loads_lenient
+from modelmeter_server.core.bare_document import BareDocument
 
 EVENT_LIMIT: Final = 16 * 1024 * 1024
-"""Bytes of one event that are kept by default. Recorded single lines reach 150 kB; media answers reach
-megabytes."""
-
-ERROR_DOCUMENT_LIMIT: Final = 1024 * 1024
-"""Bytes of a bare error document that are gathered: the limit of an HTTP error body."""
+"""Bytes that one event may hold by default. Recorded lines reach 40 kB, reported ones 144 kB; media in an
+answer takes megabytes."""
 
 _BOM: Final = b"\xef\xbb\xbf"
 _PIECE: Final = 256 * 1024  # splitting a larger chunk at once would build a line list of many times its size
 _FIELDS: Final = frozenset((b"", b"data", b"event", b"id", b"retry"))  # b"": a comment
 _KNOWN_NAMES: Final = 64  # providers use fewer than thirty event names; a hostile one must not grow the table
 _NAME_LINE: Final = 128
-_PARSE_ATTEMPTS: Final = 8  # a document of a million closing braces must not be parsed a million times
 
 
 class SseEvent(msgspec.Struct, frozen=True, gc=False):
@@ -87,7 +83,7 @@ class SseSplitter:
         self._name = ""
         self._data: bytes | None = None
         self._joined: bytearray | None = None
-        self._document: _BareDocument | None = None
+        self._document: BareDocument | None = None
         self._names: dict[bytes, str] = {}
         self._recognised = False
 
@@ -255,11 +251,11 @@ class SseSplitter:
             # (llama.cpp behind GPUStack).
             self._recognised = True
             self._end_document(out)
-            self._gather(_BareDocument(marked=True), value, out)
+            self._gather(BareDocument(marked=True), value, out)
         elif self._document is not None:
             self._gather(self._document, line, out)
         elif line[:1] == b"{":
-            self._gather(_BareDocument(marked=False), line, out)
+            self._gather(BareDocument(marked=False), line, out)
 
     def _add_data(self, value: bytes) -> None:
         if self._joined is not None:
@@ -284,7 +280,7 @@ class SseSplitter:
         self._data = self._joined = None
         return b"" if data.isspace() else data
 
-    def _gather(self, document: _BareDocument, line: bytes, out: list[SseEvent]) -> None:
+    def _gather(self, document: BareDocument, line: bytes, out: list[SseEvent]) -> None:
         self._document = document
         if document.add(line):
             self._end_document(out)
@@ -298,56 +294,3 @@ class SseSplitter:
         elif document.marked and clean and document.text() and not document.is_whole():
             # The provider called it an error; that its text is broken does not make it anything else.
             out.append(SseEvent("error", document.text(), unterminated=at_end))
-
-
-class _BareDocument:
-    """Gather the lines of a JSON document that stands outside any field, and tell whether it is an error."""
-
-    __slots__ = ("_attempts", "_lost", "_text", "_value", "marked")
-
-    def __init__(self, *, marked: bool) -> None:
-        self.marked = marked
-        self._text = bytearray()
-        self._attempts = 0
-        self._lost = False
-        self._value: object = None
-
-    def add(self, line: bytes) -> bool:
-        """Add one line; return whether the document is whole now, so that nobody waits for its end."""
-        if self._lost or len(self._text) + len(line) >= ERROR_DOCUMENT_LIMIT:
-            self._lost = True
-            self._text.clear()
-            return False
-        first = not self._text
-        if not first:
-            self._text += b"\n"
-        self._text += line
-        may_be_whole = line.rstrip()[-1:] == b"}" if first else line[:1] == b"}"
-        if not may_be_whole or self._attempts == _PARSE_ATTEMPTS:
-            return False
-        self._attempts += 1
-        return self.is_whole()
-
-    def is_whole(self) -> bool:
-        if self._value is None and self._text:
-            try:
-                self._value = loads_lenient(bytes(self._text))
-            except NotJson:
-                return False
-        return self._value is not None
-
-    def is_error(self) -> bool:
-        if not self.is_whole() or not isinstance(self._value, dict):
-            return False
-        return self.marked or _names_an_error(self._value)
-
-    def text(self) -> bytes:
-        return bytes(self._text)
-
-
-def _names_an_error(document: dict[str, object]) -> bool:
-    error = document.get("error")
-    if isinstance(error, dict) or document.get("type") == "error":
-        return True
-    told = (error, document.get("error_type"), document.get("error_message"))
-    return any(isinstance(word, str) and word for word in told)

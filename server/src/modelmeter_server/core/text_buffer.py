@@ -30,7 +30,7 @@ class TextBuffer(SurrogateJoiner):
         return rest
 
     def __bool__(self) -> bool:
-        return bool(self._pieces)
+        return bool(self._pieces or self._held)
 
     def __str__(self) -> str:
         return "".join(self._pieces)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING
+from decimal import ROUND_CEILING, Context, Decimal, InvalidOperation
+from typing import NamedTuple
 
 from .counters import INT64_MAX, counter
-from .pricing import NANOS_PER_UNIT, Cost, CostSource
-
-if TYPE_CHECKING:
-    from .outcomes import Certainty
+from .pricing import NANOS_PER_UNIT
 
 XAI_TICKS_PER_UNIT = 10_000_000_000
 """xAI reports `cost_in_usd_ticks`; a tick is 10^-10 US dollars."""
+
+# Enough digits that only the last step rounds; a context of our own, because the ambient one may be anybody's.
+_UPWARDS = Context(prec=60, rounding=ROUND_CEILING)
+
+
+class Counted(NamedTuple):
+    """Which halves of a usage object counted; the other half said nothing, and so did its parts."""
+
+    input: bool
+    output: bool
 
 
 def told(usage: Mapping[str, object], *names: str) -> dict[str, int]:
@@ -40,42 +47,49 @@ class RunningTotals:
         self._output = output
         self._figures: dict[str, int] = {}
         self.output_is_final = False
+        self.changes = 0
+        """How often a figure became another one."""
 
     def get(self, name: str) -> int | None:
         """Return the last told value of a counter."""
         return self._figures.get(name)
 
-    def take(self, usage: Mapping[str, object], *, at_stop: bool) -> bool:
-        """Take one usage object; return whether anything changed. `at_stop`: told with the stop reason or after."""
-        before = dict(self._figures)
+    def take(self, usage: Mapping[str, object], *, at_stop: bool) -> Counted:
+        """Take one usage object; return what of it counted. `at_stop`: told with the stop reason or after."""
         group = told(usage, *self._input_group)
-        if any(group.values()) or not any(self._figures.get(name) for name in self._input_group):
-            self._figures.update(group)
+        takes_input = any(group.values()) or not any(self._figures.get(name) for name in self._input_group)
+        if takes_input:
+            self._keep(group)
         output = told(usage, self._output)
-        if output.get(self._output) or not self._figures.get(self._output):
-            self._figures.update(output)
+        takes_output = bool(output.get(self._output) or not self._figures.get(self._output))
+        if takes_output:
+            self._keep(output)
             self.output_is_final = self.output_is_final or (at_stop and bool(output))
-        return before != self._figures
+        return Counted(takes_input, takes_output)
 
     def remember(self, name: str, value: int | None) -> None:
         """Keep a part of the totals, such as reasoning, unless it was not told."""
         if value is not None:
-            self._figures[name] = value
+            self._keep({name: value})
+
+    def _keep(self, figures: dict[str, int]) -> None:
+        for name, value in figures.items():
+            if self._figures.get(name) != value:
+                self._figures[name] = value
+                self.changes += 1
 
 
-def reported_cost(usage: Mapping[str, object], certainty: Certainty) -> Cost | None:
-    """Return the money that the provider itself reports, in US dollars, or `None`.
+def reported_nanos(usage: Mapping[str, object]) -> int | None:
+    """Return the money that the provider itself reports, in nano units of US dollars, rounded up; `None` if none.
 
     `cost` (OpenRouter, Perplexity, Vercel) is a decimal number of dollars; it is read through its shortest decimal
     spelling, so that no binary fraction enters the bill.
     """
     nanos = _nanos(usage.get("cost"), NANOS_PER_UNIT)
-    if nanos is None:
-        ticks = counter(usage.get("cost_in_usd_ticks"))
-        nanos = None if ticks is None else -(-ticks * NANOS_PER_UNIT // XAI_TICKS_PER_UNIT)
-    if nanos is None:
-        return None
-    return Cost(nanos=nanos, currency="USD", source=CostSource.PROVIDER, certainty=certainty)
+    if nanos is not None:
+        return nanos
+    ticks = counter(usage.get("cost_in_usd_ticks"))
+    return None if ticks is None else -(-ticks * NANOS_PER_UNIT // XAI_TICKS_PER_UNIT)
 
 
 def _nanos(value: object, scale: int) -> int | None:
@@ -83,8 +97,8 @@ def _nanos(value: object, scale: int) -> int | None:
         return None
     try:
         amount = Decimal(str(value))
-    except InvalidOperation:
+    except (InvalidOperation, ValueError):
         return None
     if not amount.is_finite() or amount < 0 or amount > INT64_MAX // scale:
         return None
-    return int((amount * scale).to_integral_value(rounding="ROUND_CEILING"))
+    return int(_UPWARDS.multiply(amount, scale).to_integral_value(ROUND_CEILING))

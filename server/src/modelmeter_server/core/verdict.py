@@ -13,10 +13,12 @@ from .errors import Failure, failure
 from .json_text import NotJson, loads_strict
 from .ladder import Evidence, severed
 from .outcomes import Cause, End, Ending, Kind, Stage
-from .pricing import Cost
 from .requests import Continuation
 from .stop_reasons import FINISHES, Stop
 from .text import cut_utf8
+
+_WORD_BYTES = 64
+"""Bytes of a provider's word that a message may hold."""
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,25 +33,32 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """Argument text of the forced tool; `None` when the model did not call it, empty when it gave none."""
     refusal: str | None = None
     """Why the model or a filter withdrew the answer, in a few words; the refusal's text is not repeated."""
+    provider_code: str | None = None
+    """The provider's word for what went wrong, where it has one besides the stop reason."""
     hosted_tools: tuple[HostedTool, ...] = ()
     continuation: Continuation | None = None
     service_tier: str | None = None
-    reported_cost: Cost | None = None
+
+    @property
+    def brief_reason(self) -> str:
+        """Return the stop reason as it may stand in a message."""
+        return cut_utf8(self.stop_reason, _WORD_BYTES)
 
 
 def judge(draft: Draft, expectation: Expectation) -> Answer | Failure:
     """Return the answer, or the failure that keeps its bill."""
     if draft.refusal is not None or draft.stop is Stop.WITHDRAWN:
-        return _unusable(draft, draft.refusal or f"the answer was withdrawn ({draft.stop_reason})")
+        return _unusable(draft, draft.refusal or f"the answer was withdrawn ({draft.brief_reason})")
     if draft.stop is Stop.OUTSIDE:
         ending = Ending(end=End.CLEAN, cause=Cause.PROVIDER, stage=Stage.OUTPUT)
-        message = f"the generation was stopped from outside ({draft.stop_reason})"
-        return severed(draft.evidence, ending, message, cost=draft.reported_cost)
+        message = f"the generation was stopped from outside ({draft.brief_reason})"
+        return severed(msgspec.structs.replace(draft.evidence, generated=True), ending, message)
     if expectation.forced_tool:
         return _judge_forced(draft, expectation)
     for call in draft.tool_calls:
         if complaint := _malformed(call):
-            return _unusable(draft, f"a call of tool `{cut_utf8(call.name, 64)}` is malformed: {complaint}")
+            name = cut_utf8(call.name, _WORD_BYTES)
+            return _unusable(draft, f"a call of tool `{name}` is malformed: {complaint}")
     if draft.tool_calls:
         return _answer(draft)
     if expectation.schema_check is not None:
@@ -67,6 +76,9 @@ def _judge_forced(draft: Draft, expectation: Expectation) -> Answer | Failure:
     enforce = expectation.enforce or not draft.forced_arguments
     if complaint := _structure_complaint(arguments, expectation, enforce=enforce):
         return _unusable(draft, complaint)
+    if draft.stop is Stop.TOOLS and not draft.tool_calls:
+        # The forced tool is no call of the caller's: the model finished.
+        draft = msgspec.structs.replace(draft, stop=Stop.FINISHED)
     return _answer(draft, text=arguments, structured_json=arguments)
 
 
@@ -102,7 +114,7 @@ def _malformed(call: ToolCall) -> str | None:
 def _unusable(draft: Draft, why: str) -> Failure:
     evidence = draft.evidence
     if draft.stop is Stop.LENGTH:
-        why += f"; the length limit cut it ({draft.stop_reason})"
+        why += f"; the length limit cut it ({draft.brief_reason})"
     return failure(
         Kind.UNUSABLE,
         why,
@@ -113,10 +125,10 @@ def _unusable(draft: Draft, why: str) -> Failure:
         additional_usage=evidence.additional_usage,
         estimated_output_tokens=evidence.estimate,
         model_served=evidence.model_served,
-        provider_code=draft.stop_reason or None,
+        provider_code=draft.provider_code or draft.brief_reason or None,
         provider_response_id=evidence.response_id,
         partial_text=draft.text,
-        cost=draft.reported_cost,
+        cost=evidence.cost,
     )
 
 
@@ -128,7 +140,7 @@ def _answer(draft: Draft, *, text: str | None = None, structured_json: str | Non
         usage=evidence.usage,
         additional_usage=evidence.additional_usage,
         certainty=evidence.certainty,
-        cost=draft.reported_cost,
+        cost=evidence.cost,
         stop_reason=draft.stop_reason,
         finish=FINISHES[draft.stop],
         truncated=draft.stop.is_truncated,

@@ -24,7 +24,7 @@ from modelmeter_server.core.sse import EventTooLarge
 from modelmeter_server.core.text import cut_utf8, scrub, well_formed
 
 from .driver import Observer, PreparedRequest
-from .http import Endpoint, Exchange, ExchangeEnd, Fault, HttpRequest, Limits, Pool, ResponseHead, Timeouts
+from .http import Endpoint, ExchangeEnd, Fault, HttpRequest, Limits, Pool, ResponseHead, Timeouts
 
 OVERLOAD_RETRY_SECONDS = 1.0
 """What a caller is told to wait when the pool has no room: about the time in which calls come and go."""
@@ -33,7 +33,7 @@ _REQUEST_ID_HEADERS = ("request-id", "x-request-id")
 _REQUEST_ID_BYTES = 256
 
 # No repetition mends these: somebody has to change a certificate, a password or a setting.
-_LASTING = frozenset((Fault.CERTIFICATE, Fault.PROXY_CREDENTIALS, Fault.REQUEST_LIMIT))
+_LASTING = frozenset((Fault.CERTIFICATE, Fault.PROXY_CREDENTIALS))
 _CUT = frozenset((Fault.CUT, Fault.FIRST_BYTE_TIMEOUT, Fault.IDLE_TIMEOUT, Fault.TOTAL_TIMEOUT, Fault.BUG))
 
 
@@ -42,6 +42,19 @@ class Key(Protocol):
 
     def reveal(self) -> str:
         """Return the key."""
+
+
+class RunningExchange(Protocol):
+    """What a call needs of its exchange: a real one, or one that the replay provider plays."""
+
+    async def run(self) -> ExchangeEnd:
+        """See `Exchange.run`."""
+
+    def cut(self, cause: Cause, detail: str = "") -> None:
+        """See `Exchange.cut`."""
+
+    def set_idle_timeout(self, seconds: float) -> None:
+        """See `Exchange.set_idle_timeout`."""
 
 
 class WireFormat(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +144,7 @@ class HttpDriver:
 class HttpCall:
     """One provider request, its bytes flowing straight from the socket into the accumulator."""
 
-    exchange: Exchange
+    exchange: RunningExchange
     """Set by whoever makes the call: exchange and call know each other."""
 
     def __init__(
@@ -206,6 +219,10 @@ class HttpCall:
             return self._refusal(end, end.head, bytes(self._error_body))
         if end.fault is Fault.POOL_TIMEOUT:
             return failure(Kind.OVERLOADED, end.detail, cause=Cause.LIMIT, retry_after=OVERLOAD_RETRY_SECONDS)
+        if end.fault is Fault.REQUEST_LIMIT:
+            return failure(
+                Kind.REFUSED, f"the request is too large for this deployment: {end.detail}", cause=Cause.LIMIT
+            )
         return self.accumulator.finish(self._ending(end))
 
     def _refusal(self, end: ExchangeEnd, head: ResponseHead, body: bytes) -> Failure:

@@ -3,8 +3,9 @@
 An accumulator never reads a clock or a socket. Any chunking of the same bytes gives the same result.
 """
 
-from .accumulator import Accumulator, Snapshot, coalesce
+from .accumulator import Accumulator, Snapshot
 from .anthropic import AnthropicAccumulator
+from .deltas import coalesce
 from .openai_responses import OpenAIResponsesAccumulator
 
 __all__ = [

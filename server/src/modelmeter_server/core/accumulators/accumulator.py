@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..answers import FREE_TEXT, Answer, Delta, Expectation, ReasoningDelta, TextDelta, ToolCallDelta
-from ..json_text import NotJson, begins_error_object, leading_members, loads_lenient
+from ..answers import FREE_TEXT, Answer, Delta, Expectation, TextDelta, ToolCallDelta
+from ..json_text import NotJson, begins_error_object, dumps_compact, leading_members, loads_lenient
 from ..ladder import Evidence, severed
 from ..lenient import EventDecoder
 from ..outcomes import Cause, Certainty, End, Ending, Stage
-from ..provider_errors import ProviderError, failure_before_generation, read_error
+from ..provider_errors import ProviderError, failure_before_generation, read_error, read_error_event
 from ..sse import EVENT_LIMIT, EventTooLarge, SseEvent, SseSplitter
+from ..text import well_formed
 from ..usage import AdditionalUsage, Usage
 from ..verdict import Draft, judge
+from .deltas import coalesce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
 
 BYTES_PER_TOKEN = 4
 """Rough size of a token in the UTF-8 text of European languages; an estimate that is always marked as one."""
+
+MAX_PARTS = 10_000
+"""Blocks, or items and their parts, that one answer may have. Recorded answers have dozens; each costs hundreds of
+bytes of memory for an event of fifty, which is what a hostile provider would send."""
+
+_UNNAMED = ("", "message")  # `message` is the grammar's default: some servers write it out before every event
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,11 +96,14 @@ class Accumulator(ABC):
         self._splitter = SseSplitter(event_limit=event_limit)
         self._keeps_deltas = deltas
         self._deltas: list[Delta] = []
-        self._prelude: bytes | None = b""
+        self._emitted: set[type[Delta]] = set()
+        self._first_bytes: bytes | None = b""
+        self._is_blank = True
         self._foreign = False
         self._body: bytearray | None = None
         self._error: ProviderError | None = None
         self._complete = False
+        self._parts = 0
         self._response_id: str | None = None
         self._model_served: str | None = None
         self._service_tier: str | None = None
@@ -103,17 +114,18 @@ class Accumulator(ABC):
 
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes of the body. Raises EventTooLarge; the events before the large one count."""
-        if self._prelude is not None:
-            chunk = self._find_shape(chunk)
+        visible = chunk
+        if self._is_blank:
+            chunk, visible = self._find_shape(chunk)
         if self._body is not None:
-            self._body += chunk
+            self._body += visible
             return
         try:
             events = self._splitter.feed(chunk)
         except EventTooLarge as error:
             self._take(error.events)
             raise
-        if not self._splitter.recognised and b"\n" in chunk.lstrip():
+        if not self._splitter.recognised and (b"\n" in visible or b"\r" in visible):
             self._foreign = True
         self._take(events)
 
@@ -126,31 +138,56 @@ class Accumulator(ABC):
     def feed_event(self, name: str, data: bytes) -> None:
         """Take one event. The name decides what it is; the JSON `type` only when there is no name (R-S0)."""
         try:
-            handler = self._handlers.get(name or _read_type(data).type)
+            handler = self._handlers.get(name)
             if handler is not None:
                 handler(data)
-            elif self._proves_generation(name or _read_type(data).type):
-                self.generated = True
+            elif name in _UNNAMED:
+                self._take_unnamed(data)
+            else:
+                self._take_unknown(name)
         except NotJson:
             self.skipped_events += 1
+            self._take_unknown(name)
+
+    def _take_unnamed(self, data: bytes) -> None:
+        type = _read_type(data).type
+        handler = self._handlers.get(type)
+        if handler is not None:
+            handler(data)
+        elif type:
+            self._take_unknown(type)
+        elif b'"error' in data and read_error(loads_lenient(data)) is not None:
+            # `data: {"error": {...}}` of compatible servers and gateways (R-E2).
+            self._on_error(data)
+
+    def _take_unknown(self, name: str) -> None:
+        """Take what the name alone tells: of an event without a handler, or whose data is broken."""
+        if self._proves_generation(name):
+            self.generated = True
 
     def _proves_generation(self, name: str) -> bool:
-        """Say whether an event that has no handler is evidence by its name alone."""
+        """Say whether an event is evidence of generation by its name alone."""
         return False
 
-    def _find_shape(self, chunk: bytes) -> bytes:
-        """Tell a JSON document from an event stream by its first character; the label is not asked (R-H4)."""
-        assert self._prelude is not None
-        start = self._prelude + chunk
-        visible = start.removeprefix(_BOM).lstrip()
-        if not visible or _BOM.startswith(visible):
-            self._prelude = start
-            return b""
-        self._prelude = None
+    def _find_shape(self, chunk: bytes) -> tuple[bytes, bytes]:
+        """Tell a JSON document from an event stream by its first character; the label is not asked (R-H4).
+
+        Returns the bytes to read, and what of them is no blank start. White space goes on to the splitter at once:
+        held back, an endless run of it would cost quadratic time.
+        """
+        visible = chunk.lstrip()
+        if self._first_bytes is not None:
+            chunk = self._first_bytes + chunk
+            if len(chunk) < len(_BOM) and _BOM.startswith(chunk):
+                self._first_bytes = chunk
+                return b"", b""
+            self._first_bytes = None
+            visible = chunk.removeprefix(_BOM).lstrip()
+        if visible:
+            self._is_blank = False
         if visible[:1] in (b"{", b"["):
             self._body = bytearray()
-            return visible
-        return start
+        return chunk, visible
 
     def _on_error(self, data: bytes) -> None:
         """Remember the first error; an event named `error` is one whatever its data says."""
@@ -160,13 +197,21 @@ class Accumulator(ABC):
                 document = loads_lenient(data)
             except NotJson:
                 document = None
-            self._error = read_error(document) or ProviderError()
+            self._error = read_error_event(document)
+
+    def _has_room(self) -> bool:
+        """Count one more part of the answer; over the limit reading ends, and the ladder decides."""
+        self._parts += 1
+        if self._parts > MAX_PARTS:
+            self.done = True
+        return not self.done
 
     # Deltas
 
     def _emit(self, delta: Delta) -> None:
         if self._keeps_deltas:
             self._deltas.append(delta)
+            self._emitted.add(type(delta))
 
     def drain(self) -> list[Delta]:
         """Return the deltas since the last call, neighbours of one kind joined into one."""
@@ -213,6 +258,9 @@ class Accumulator(ABC):
     def _additional_usage(self) -> tuple[AdditionalUsage, ...]:
         return ()
 
+    def _reported_nanos(self) -> int | None:
+        return None
+
     @abstractmethod
     def _text(self) -> str: ...
 
@@ -234,6 +282,7 @@ class Accumulator(ABC):
             usage=seen,
             usage_is_final=self._usage_is_final(),
             additional_usage=self._additional_usage(),
+            reported_nanos=self._reported_nanos(),
             estimated_output_tokens=self._estimate(text),
             model_served=self._model_served,
             response_id=self._response_id,
@@ -250,13 +299,31 @@ class Accumulator(ABC):
 
     def finish(self, ending: Ending) -> Answer | Failure:
         """Judge what arrived, given how the reading ended. Call it once, after the last `feed`."""
+        result = self._finish(ending)
+        if isinstance(result, Answer) and self._keeps_deltas:
+            self._emit_untold(result)
+        return result
+
+    def _emit_untold(self, answer: Answer) -> None:
+        """Emit what came only with the end, as in one JSON body, so that joined deltas are always the answer."""
+        if TextDelta not in self._emitted and answer.text:
+            self._emit(TextDelta(answer.text))
+        if ToolCallDelta not in self._emitted:
+            for index, call in enumerate(answer.tool_calls):
+                self._emit(
+                    ToolCallDelta(index=index, id=call.id, name=call.name, arguments_json=call.arguments_json)
+                )
+
+    def _finish(self, ending: Ending) -> Answer | Failure:
         if self._body is not None:
             return self._finish_body(self._body, ending)
-        self._take(self._splitter.close(ending.end is End.CLEAN))
+        self._take([event for event in self._splitter.close(ending.end is End.CLEAN) if _is_whole(event)])
         if self._error is not None:
             return self._finish_error(self._error, ending)
         if self._complete:
             return self._conclude()
+        if self._parts > MAX_PARTS:
+            ending = msgspec.structs.replace(ending, cause=Cause.LIMIT)
         if self._is_foreign(ending):
             self.generated = True
             return severed(
@@ -270,16 +337,13 @@ class Accumulator(ABC):
         Whoever wrote it, the request was accepted by someone: claiming that nothing happened would invite a second
         purchase (R-H6). A fragment of a first line says nothing.
         """
-        if self._prelude is not None or self._splitter.recognised:
+        if self._is_blank or self._splitter.recognised:
             return False
         return self._foreign or ending.end is End.CLEAN
 
     def _conclude(self) -> Answer | Failure:
         """Judge an answer whose end marker came."""
-        return self._judged(self._draft())
-
-    def _judged(self, draft: Draft) -> Answer | Failure:
-        return judge(draft, self._expectation)
+        return judge(self._draft(), self._expectation)
 
     @abstractmethod
     def _draft(self) -> Draft:
@@ -290,7 +354,7 @@ class Accumulator(ABC):
         stage = max(ending.stage, Stage.BODY)
         if evidence.generated or evidence.usage is not None:
             ended = Ending(end=ending.end, cause=Cause.PROVIDER, stage=stage)
-            code = self._scrub(error.own_code)
+            code = error.visible_code(self._scrub)
             message = f"the provider reported an error ({code}) after it had begun to answer"
             return severed(evidence, ended, message, provider_code=code, retry_after=error.retry_after)
         return failure_before_generation(
@@ -305,6 +369,8 @@ class Accumulator(ABC):
         )
 
     def _severed_message(self, ending: Ending) -> str:
+        if self._parts > MAX_PARTS:
+            return f"the provider's answer has more than {MAX_PARTS} parts"
         if ending.detail:
             return ending.detail
         if ending.end is End.CLEAN:
@@ -346,11 +412,10 @@ class Accumulator(ABC):
     def _finish_cut_body(self, body: bytearray, ending: Ending) -> Answer | Failure:
         text = body.decode("utf-8", "replace")
         members, _ = leading_members(text)
-        if begins_error_object(text):
-            error = read_error(members)
-            if error is not None:
-                return self._finish_error(error, ending)
-            return severed(self._evidence(), ending, "the provider began to report an error, which was cut")
+        error = read_error(members) if begins_error_object(text) else None
+        if error is not None:
+            return self._finish_error(error, ending)
+        # Also where an error began: what it would have said about generation was in the part that did not come.
         self.generated = True
         self._take_members(members)
         detail = ending.detail or "the provider's document was cut"
@@ -365,35 +430,25 @@ class Accumulator(ABC):
         """Take the bill from the members that are whole, in their order: the stop word may stand before the usage."""
 
 
-def coalesce(deltas: list[Delta]) -> list[Delta]:
-    """Join neighbouring deltas of one kind, and of one tool call."""
-    joined: list[Delta] = []
-    run: list[str] = []
-    for delta in deltas:
-        if joined and _continues(joined[-1], delta):
-            run.append(_piece(delta))
-            continue
-        if joined:
-            joined[-1] = _extended(joined[-1], run)
-        joined.append(delta)
-        run = [_piece(delta)]
-    if joined:
-        joined[-1] = _extended(joined[-1], run)
-    return joined
+def _is_whole(event: SseEvent) -> bool:
+    """Say whether the last event counts although its blank line never came: if its data parses (R-S2)."""
+    if not event.unterminated or event.data == b"[DONE]":
+        return True
+    try:
+        loads_lenient(event.data)
+    except NotJson:
+        return False
+    return True
 
 
-def _continues(last: Delta, delta: Delta) -> bool:
-    if isinstance(delta, ToolCallDelta):
-        return isinstance(last, ToolCallDelta) and last.index == delta.index and not delta.name
-    return type(last) is type(delta)
+def spelled(value: object) -> str:
+    """Write a tool's arguments that came as a value and not as text; "" for none.
 
-
-def _piece(delta: Delta) -> str:
-    return delta.arguments_json if isinstance(delta, ToolCallDelta) else delta.text
-
-
-def _extended(delta: Delta, run: list[str]) -> Delta:
-    text = "".join(run)
-    if isinstance(delta, ToolCallDelta):
-        return ToolCallDelta(index=delta.index, id=delta.id, name=delta.name, arguments_json=text)
-    return TextDelta(text) if isinstance(delta, TextDelta) else ReasoningDelta(text)
+    What is nested too deeply to be written becomes an ellipsis, which no reader takes for JSON.
+    """
+    if isinstance(value, str):
+        return well_formed(value)
+    try:
+        return dumps_compact(value) if value is not None else ""
+    except NotJson:
+        return "\N{HORIZONTAL ELLIPSIS}"

@@ -13,16 +13,16 @@ import msgspec
 
 from ..answers import HostedTool, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta
 from ..counters import counter
-from ..json_text import dumps_compact
-from ..lenient import EventDecoder, fill
+from ..json_text import NotJson, dumps_compact, loads_lenient, loads_strict
+from ..lenient import EventDecoder, fill, word
 from ..requests import FORCED_TOOL, Continuation
 from ..stop_reasons import ANTHROPIC, Stop
-from ..text import well_formed
+from ..text import cut_utf8, well_formed
 from ..text_buffer import TextBuffer
 from ..usage import AdditionalUsage, Usage, with_cache_beside_input
-from ..usage_meter import RunningTotals, part_of, reported_cost
+from ..usage_meter import RunningTotals, part_of, reported_nanos
 from ..verdict import Draft
-from .accumulator import Accumulator
+from .accumulator import Accumulator, spelled
 
 KIND = "anthropic"
 
@@ -35,6 +35,11 @@ _WRITE_1H = "ephemeral_1h_input_tokens"
 
 # Iterations of these types are billed beside the top level; `message` entries are what the top level sums up (R-U8).
 _BESIDE_TOP_LEVEL = ("compaction", "advisor")
+
+
+_EVIDENCE = frozenset(
+    ("message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta")
+)
 
 
 class _Message(msgspec.Struct):
@@ -51,12 +56,11 @@ class _MessageStart(msgspec.Struct):
 
 
 class _BlockStart(msgspec.Struct):
-    index: int = 0
+    index: int | None = None
     content_block: Any = None
 
 
 class _BlockDelta(msgspec.Struct):
-    type: str = ""
     text: str = ""
     partial_json: str = ""
     thinking: str = ""
@@ -65,7 +69,7 @@ class _BlockDelta(msgspec.Struct):
 
 
 class _ContentBlockDelta(msgspec.Struct):
-    index: int = 0
+    index: int | None = None
     delta: _BlockDelta = msgspec.field(default_factory=_BlockDelta)
 
 
@@ -88,33 +92,32 @@ _read_message_delta = EventDecoder(_MessageDelta)
 class _Block:
     """One content block: as it was opened, and what its deltas added."""
 
-    __slots__ = ("call_index", "citations", "json", "opened", "signature", "text", "type")
+    __slots__ = ("call_index", "citations", "is_closed", "json", "opened", "signature", "text", "type")
 
     def __init__(self, opened: dict[str, Any]) -> None:
         self.opened = opened
-        self.type = str(opened.get("type", ""))
+        self.type = word(opened.get("type"))
         self.text = TextBuffer()
+        """The thinking, in a block of thinking."""
         self.json = TextBuffer()
-        self.signature = ""
-        self.citations: list[Any] = []
+        self.signature = word(opened.get("signature"))
+        told = opened.get("citations")
+        self.citations: list[Any] = list(told) if isinstance(told, list) else []
         self.call_index: int | None = None
         """Position among the caller's tool calls."""
+        self.is_closed = False
 
     @property
     def name(self) -> str:
-        return well_formed(str(self.opened.get("name") or ""))
+        return word(self.opened.get("name"))
 
     @property
     def id(self) -> str:
-        return well_formed(str(self.opened.get("id") or ""))
+        return word(self.opened.get("id"))
 
     def arguments(self) -> str:
         """Return the argument text: fragments, else the `input` that the block was opened with (R-T3)."""
-        fragments = str(self.json)
-        if fragments:
-            return fragments
-        opened = self.opened.get("input")
-        return well_formed(dumps_compact(opened)) if opened else ""
+        return str(self.json) or spelled(self.opened.get("input") or None)
 
 
 class AnthropicAccumulator(Accumulator):
@@ -126,7 +129,13 @@ class AnthropicAccumulator(Accumulator):
         self._totals = RunningTotals((_INPUT, _WRITE, _READ), _OUTPUT)
         self._beside: tuple[AdditionalUsage, ...] = ()
         self._raw_usage: dict[str, Any] = {}
+        self._hosted: dict[str, int] = {}
         self._blocks: dict[int, _Block] = {}
+        """The block that an index means now."""
+        self._opened: list[tuple[int, _Block]] = []
+        """Every block with its index: gateways use one twice, and what was opened is part of the answer."""
+        self._last_index = -1
+        self._forced: _Block | None = None
         self._calls = 0
         self._stopped: str | None = None
         self._stop_details: Any = None
@@ -141,9 +150,13 @@ class AnthropicAccumulator(Accumulator):
 
     # Events
 
+    def _proves_generation(self, name: str) -> bool:
+        return name in _EVIDENCE
+
     def _on_message_start(self, data: bytes) -> None:
+        message = _read_start(data).message
         self._begun = self.generated = True
-        self._take_head(_read_start(data).message)
+        self._take_head(message)
 
     def _take_head(self, message: _Message) -> None:
         self._response_id = well_formed(message.id) or self._response_id
@@ -151,82 +164,93 @@ class AnthropicAccumulator(Accumulator):
         self._take_usage(message.usage)
 
     def _on_block_start(self, data: bytes) -> None:
-        self.generated = True
         event = _read_block_start(data)
-        opened = event.content_block if isinstance(event.content_block, dict) else {}
-        self._open(event.index, _Block(opened))
+        self.generated = True
+        if self._has_room():
+            opened = event.content_block if isinstance(event.content_block, dict) else {}
+            self._open(self._last_index + 1 if event.index is None else event.index, _Block(opened))
 
     def _open(self, index: int, block: _Block) -> None:
+        if before := self._blocks.get(index):
+            self._close(before)
         self._blocks[index] = block
-        if block.type == "tool_use" and not self._is_forced(block):
-            block.call_index = self._calls
-            self._calls += 1
-            self._emit(ToolCallDelta(index=block.call_index, id=block.id, name=block.name))
-        if text := block.opened.get("text"):
-            self._emit_text(block, block.text.append(str(text)))
-        if thinking := block.opened.get("thinking"):
-            self._emit_reasoning(block.text.append(str(thinking)))
+        self._last_index = index
+        self._opened.append((index, block))
+        if block.type == "tool_use":
+            self._begin_call(block)
+        self._add_text(block, word(block.opened.get("thinking" if block.type == "thinking" else "text")))
 
-    def _is_forced(self, block: _Block) -> bool:
-        return self._expectation.forced_tool and block.name == FORCED_TOOL
+    def _begin_call(self, block: _Block) -> None:
+        if self._expectation.forced_tool and block.name == FORCED_TOOL:
+            # Of two calls of the forced tool the first is the answer.
+            self._forced = self._forced or block
+            return
+        block.call_index = self._calls
+        self._calls += 1
+        self._emit(ToolCallDelta(index=block.call_index, id=block.id, name=block.name))
 
     def _on_block_delta(self, data: bytes) -> None:
-        self.generated = True
         event = _read_block_delta(data)
+        self.generated = True
         delta = event.delta
-        block = self._blocks.get(event.index)
-        if block is None:
-            block = self._blocks[event.index] = _Block({"type": _TYPE_BY_DELTA.get(delta.type, "")})
+        index = self._last_index if event.index is None else event.index
+        block = self._blocks.get(index)
+        if block is None or not _fits(delta, block):
+            # Its start was lost, or it is another kind of text: thinking must not become the answer (R-X5).
+            if not self._has_room():
+                return
+            block = _Block({"type": _block_type(delta)})
+            self._open(index, block)
         if delta.text:
-            piece = block.text.append(delta.text)
-            if self._keeps_deltas:
-                self._emit_text(block, piece)
+            self._add_text(block, delta.text)
         elif delta.partial_json:
-            self._add_arguments(block, delta.partial_json)
+            self._emit_arguments(block, block.json.append(delta.partial_json))
         elif delta.thinking:
-            self._emit_reasoning(block.text.append(delta.thinking))
+            self._add_text(block, delta.thinking)
         elif delta.signature:
             block.signature = delta.signature
         elif delta.citation is not None:
             block.citations.append(delta.citation)
 
-    def _emit_text(self, block: _Block, piece: str) -> None:
-        # In forced mode the arguments are the answer and its text; other text is none (R-T2).
-        if piece and self._keeps_deltas and block.type == "text" and not self._expectation.forced_tool:
-            self._emit(TextDelta(piece))
-
-    def _emit_reasoning(self, piece: str) -> None:
+    def _add_text(self, block: _Block, text: str) -> None:
+        piece = block.text.append(text)
         if piece and self._keeps_deltas:
-            self._emit(ReasoningDelta(piece))
+            self._emit_text(block, piece)
 
-    def _add_arguments(self, block: _Block, fragment: str) -> None:
-        self._emit_arguments(block, block.json.append(fragment))
+    def _emit_text(self, block: _Block, piece: str) -> None:
+        if block.type == "thinking":
+            self._emit(ReasoningDelta(piece))
+        # In forced mode the arguments are the answer and its text; other text is none (R-T2).
+        elif block.type == "text" and not self._expectation.forced_tool:
+            self._emit(TextDelta(piece))
 
     def _emit_arguments(self, block: _Block, piece: str) -> None:
         if not piece or not self._keeps_deltas:
             return
         if block.call_index is not None:
             self._emit(ToolCallDelta(index=block.call_index, arguments_json=piece))
-        elif self._is_forced(block):
+        elif block is self._forced:
             self._emit(TextDelta(piece))
 
     def _on_block_stop(self, data: bytes) -> None:
-        block = self._blocks.get(_read_block_start(data).index)
+        index = _read_block_start(data).index
+        self.generated = True
+        block = self._blocks.get(self._last_index if index is None else index)
         if block is not None:
             self._close(block)
 
     def _close(self, block: _Block) -> None:
-        """Let go of half a character that was held back for a delta which never came."""
-        rest = block.text.close()
-        if block.type == "thinking":
-            self._emit_reasoning(rest)
-        else:
+        """Let go of half a character that was held back, and of arguments that never came in fragments."""
+        if rest := block.text.close():
             self._emit_text(block, rest)
         self._emit_arguments(block, block.json.close())
+        if not block.is_closed and not block.json:
+            self._emit_arguments(block, block.arguments())
+        block.is_closed = True
 
     def _on_message_delta(self, data: bytes) -> None:
-        self.generated = True
         event = _read_message_delta(data)
+        self.generated = True
         self._take_stop(event.delta.stop_reason, event.delta.stop_details)
         self._take_usage(event.usage)
 
@@ -236,6 +260,7 @@ class AnthropicAccumulator(Accumulator):
             self._stop_details = details
 
     def _on_message_stop(self, data: bytes) -> None:
+        loads_lenient(data)  # broken data is no event (R-S1), and this one would make an answer
         self.generated = self._complete = self.done = True
         for block in self._blocks.values():
             self._close(block)
@@ -245,16 +270,32 @@ class AnthropicAccumulator(Accumulator):
     def _take_usage(self, usage: Any) -> None:
         if not isinstance(usage, Mapping):
             return
-        self._raw_usage.update(usage)
-        if self._totals.take(usage, at_stop=self._stopped is not None):
-            self.usage_changed = True
-        for name in (_WRITE_5M, _WRITE_1H):
-            self._totals.remember(name, part_of(usage, "cache_creation", name))
-        self._totals.remember("thinking", part_of(usage, "output_tokens_details", "thinking_tokens"))
+        self._raw_usage.update((name, value) for name, value in usage.items() if value is not None)
+        self._take_counters(usage)
+        self._take_hosted(usage.get("server_tool_use"))
         if isinstance(usage.get("iterations"), list):
-            self._beside = tuple(_beside_top_level(usage["iterations"]))
-        if isinstance(usage.get("service_tier"), str):
-            self._service_tier = well_formed(usage["service_tier"])
+            beside = tuple(_beside_top_level(usage["iterations"]))
+            self.usage_changed = self.usage_changed or beside != self._beside
+            self._beside = beside
+        self._service_tier = word(usage.get("service_tier")) or self._service_tier
+
+    def _take_hosted(self, told: Any) -> None:
+        """Take `{"web_search_requests": 2}` as two requests to `web_search`."""
+        for name, value in told.items() if isinstance(told, dict) else ():
+            tool, requests = well_formed(name.removesuffix("_requests")), counter(value)
+            if requests is not None and self._hosted.get(tool) != requests:
+                self._hosted[tool] = requests
+                self.usage_changed = True
+
+    def _take_counters(self, usage: Mapping[str, Any]) -> None:
+        before = self._totals.changes
+        counted = self._totals.take(usage, at_stop=self._stopped is not None)
+        if counted.input:
+            for name in (_WRITE_5M, _WRITE_1H):
+                self._totals.remember(name, part_of(usage, "cache_creation", name))
+        if counted.output:
+            self._totals.remember("thinking", part_of(usage, "output_tokens_details", "thinking_tokens"))
+        self.usage_changed = self.usage_changed or before != self._totals.changes
 
     def _usage(self) -> Usage | None:
         get = self._totals.get
@@ -269,7 +310,7 @@ class AnthropicAccumulator(Accumulator):
             cache_write_1h_tokens=get(_WRITE_1H),
             cache_read_tokens=get(_READ),
             reasoning_tokens=get("thinking"),
-            hosted_tool_requests=_hosted_requests(self._raw_usage.get("server_tool_use")),
+            hosted_tool_requests={name: requests for name, requests in self._hosted.items() if requests},
         )
 
     def _usage_is_final(self) -> bool:
@@ -277,6 +318,9 @@ class AnthropicAccumulator(Accumulator):
 
     def _additional_usage(self) -> tuple[AdditionalUsage, ...]:
         return self._beside
+
+    def _reported_nanos(self) -> int | None:
+        return reported_nanos(self._raw_usage)
 
     # What is known
 
@@ -289,7 +333,7 @@ class AnthropicAccumulator(Accumulator):
         return self._stopped
 
     def _ordered(self) -> list[_Block]:
-        return [self._blocks[index] for index in sorted(self._blocks)]
+        return [block for _, block in sorted(self._opened, key=lambda opened: opened[0])]
 
     def _text(self) -> str:
         return "".join(str(block.text) for block in self._ordered() if block.type == "text")
@@ -298,15 +342,13 @@ class AnthropicAccumulator(Accumulator):
         return "".join(str(block.text) for block in self._ordered() if block.type == "thinking")
 
     def _called(self) -> list[_Block]:
-        calls = [block for block in self._blocks.values() if block.call_index is not None]
-        return sorted(calls, key=lambda block: block.call_index or 0)
+        return [block for _, block in self._opened if block.call_index is not None]
 
     def _open_calls(self) -> tuple[tuple[str, str, str], ...]:
         return tuple((block.id, block.name, block.arguments()) for block in self._called())
 
     def _forced_arguments(self) -> str | None:
-        forced = [b for b in self._ordered() if b.type == "tool_use" and self._is_forced(b)]
-        return forced[0].arguments() if forced else None
+        return self._forced.arguments() if self._forced is not None else None
 
     def _draft(self) -> Draft:
         reason = self._stopped or ""
@@ -325,20 +367,23 @@ class AnthropicAccumulator(Accumulator):
             hosted_tools=tuple(_hosted_tools(self._ordered())),
             continuation=self._continuation(),
             service_tier=self._service_tier,
-            reported_cost=reported_cost(self._raw_usage, evidence.certainty),
         )
 
     def _refusal(self) -> str | None:
         if self._stopped != "refusal":
             return None
-        category = self._stop_details.get("category") if isinstance(self._stop_details, dict) else None
-        return "the model refused to answer" + (f" ({well_formed(str(category))})" if category else "")
+        told = self._stop_details.get("category") if isinstance(self._stop_details, dict) else None
+        category = cut_utf8(word(told), 64)
+        return "the model refused to answer" + (f" ({category})" if category else "")
 
     def _continuation(self) -> Continuation | None:
         """Return the turn in the provider's own blocks: signed thinking must go back untouched."""
         if not self._calls:
             return None
-        content = ",".join(_turn_block(block) for block in self._ordered())
+        try:
+            content = ",".join(_turn_block(block) for block in self._ordered() if block.type)
+        except NotJson:  # nested too deeply to be written: no caller can send it back
+            return None
         return Continuation(KIND, f'[{{"role":"assistant","content":[{content}]}}]')
 
     # One JSON body
@@ -350,14 +395,15 @@ class AnthropicAccumulator(Accumulator):
         self._begun = self.generated = True
         self._take_stop(message.stop_reason, message.stop_details)
         self._take_head(message)
-        for index, content in enumerate(message.content):
-            if isinstance(content, dict):
-                block = _Block(content)
-                block.signature = str(content.get("signature") or "")
-                self._open(index, block)
-                self._close(block)
+        self._take_content(message.content)
         self._complete = True
         return True
+
+    def _take_content(self, content: list[Any]) -> None:
+        for index, each in enumerate(content):
+            block = _Block(each if isinstance(each, dict) else {})
+            self._open(index, block)
+            self._close(block)
 
     def _take_members(self, members: Mapping[str, object]) -> None:
         for name, value in members.items():
@@ -365,20 +411,28 @@ class AnthropicAccumulator(Accumulator):
                 self._take_stop(value, None)
             elif name in ("id", "model", "usage"):
                 self._take_head(fill(_Message, {name: value}))
+            elif name == "content" and isinstance(value, list):
+                self._take_content(value)
 
 
-_TYPE_BY_DELTA = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "thinking"}
+def _block_type(delta: _BlockDelta) -> str:
+    if delta.text:
+        return "text"
+    return "thinking" if delta.thinking or delta.signature else ""
+
+
+def _fits(delta: _BlockDelta, block: _Block) -> bool:
+    is_thinking = block.type == "thinking"
+    return not ((delta.thinking and not is_thinking) or (delta.text and is_thinking))
 
 
 def _beside_top_level(iterations: list[Any]) -> list[AdditionalUsage]:
     return [
         AdditionalUsage(
-            kind=well_formed(each["type"]),
-            model=well_formed(each["model"]) if isinstance(each.get("model"), str) else None,
-            usage=_iteration_usage(each),
+            kind=word(each.get("type")), model=word(each.get("model")) or None, usage=_iteration_usage(each)
         )
         for each in iterations
-        if isinstance(each, dict) and str(each.get("type", "")).startswith(_BESIDE_TOP_LEVEL)
+        if isinstance(each, dict) and word(each.get("type")).startswith(_BESIDE_TOP_LEVEL)
     ]
 
 
@@ -392,17 +446,6 @@ def _iteration_usage(each: dict[str, Any]) -> Usage:
         cache_write_1h_tokens=part_of(each, "cache_creation", _WRITE_1H),
         cache_read_tokens=read,
     )
-
-
-def _hosted_requests(told: Any) -> dict[str, int]:
-    """Read `{"web_search_requests": 2}` as `{"web_search": 2}`; what was not used is left out."""
-    if not isinstance(told, dict):
-        return {}
-    return {
-        well_formed(name.removesuffix("_requests")): requests
-        for name, value in told.items()
-        if (requests := counter(value))
-    }
 
 
 def _hosted_tools(blocks: list[_Block]) -> list[HostedTool]:
@@ -426,5 +469,7 @@ def _turn_block(block: _Block) -> str:
     if not block.type.endswith("tool_use"):
         return dumps_compact(turn)
     # The arguments go back as the very text that was generated, not as a reading of it.
+    arguments = block.arguments() or "{}"
+    loads_strict(arguments)
     turn.pop("input", None)
-    return dumps_compact(turn)[:-1] + f',"input":{block.arguments() or "{}"}}}'
+    return f'{dumps_compact(turn)[:-1]},"input":{arguments}}}'

@@ -7,38 +7,36 @@ Items interleave and gateways change their ids on the way: they are told apart b
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..answers import Answer, HostedTool, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta
 from ..counters import counter
-from ..json_text import dumps_compact
+from ..json_text import NotJson, dumps_compact
 from ..ladder import severed
-from ..lenient import EventDecoder
-from ..outcomes import Cause, Certainty, End, Ending, Stage
+from ..lenient import EventDecoder, word
+from ..outcomes import Cause, End, Ending, Stage
 from ..provider_errors import ProviderError, read_error
 from ..requests import FORCED_TOOL, Continuation
 from ..stop_reasons import OPENAI_RESPONSES, Stop
 from ..text import well_formed
 from ..text_buffer import TextBuffer
 from ..usage import Usage
-from ..usage_meter import part_of, reported_cost
-from ..verdict import Draft
-from .accumulator import Accumulator
+from ..usage_meter import part_of, reported_nanos
+from ..verdict import Draft, judge
+from .accumulator import Accumulator, spelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ..errors import Failure
-    from ..pricing import Cost
 
 KIND = "openai_responses"
 
 _ACCEPTED = ("queued", "in_progress")
 """A body with one of these states has been accepted and will run; an event with one proves nothing (R-O1)."""
-
-_ENDED = ("completed", "incomplete", "failed", "cancelled")
 
 
 class _Delta(msgspec.Struct):
@@ -92,7 +90,11 @@ class _Item:
         return self.fields.get("phase") == "commentary"
 
     def text(self) -> str:
-        return "".join(str(self.texts[index]) for index in sorted(self.texts))
+        return _joined(self.texts)
+
+    def thoughts(self) -> str:
+        """Return what is billed and no part of the answer (R-X5)."""
+        return _joined(self.reasoning) + (self.text() if self.is_commentary else "")
 
     def whole(self) -> dict[str, Any]:
         """Return the item in the provider's shape, with streamed parts where `output_item.done` never came."""
@@ -111,12 +113,14 @@ class OpenAIResponsesAccumulator(Accumulator):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._items: dict[int, _Item] = {}
+        self._forced: _Item | None = None
         self._calls = 0
         self._status: str | None = None
         self._reason: str | None = None
         self._output: list[dict[str, Any]] = []
         self._failure: ProviderError | None = None
         self._raw_usage: dict[str, Any] = {}
+        self._usage_told: Usage | None = None
         self._is_final = False
         self._hosted_requests: dict[str, int] = {}
         self._handlers |= {
@@ -131,39 +135,48 @@ class OpenAIResponsesAccumulator(Accumulator):
             "response.function_call_arguments.done": self._on_arguments_done,
             "response.custom_tool_call_input.done": self._on_arguments_done,
             "response.output_item.added": self._on_item,
-            "response.output_item.done": self._on_item,
+            "response.output_item.done": self._on_item_done,
             "response.created": self._on_progress,
             "response.queued": self._on_progress,
             "response.in_progress": self._on_progress,
-            "response.completed": self._on_end,
-            "response.incomplete": self._on_end,
-            "response.failed": self._on_end,
-            "response.done": self._on_end,
+            "response.completed": partial(self._on_end, "completed"),
+            "response.incomplete": partial(self._on_end, "incomplete"),
+            "response.failed": partial(self._on_end, "failed"),
+            "response.done": partial(self._on_end, "completed"),
         }
 
     # Events
 
     def _proves_generation(self, name: str) -> bool:
-        return name.endswith(".delta")
+        return name.endswith(".delta") or name.startswith("response.output_item.")
 
     def _item(self, index: int) -> _Item:
         self.generated = True
         item = self._items.get(index)
         if item is None:
-            item = self._items[index] = _Item()
+            item = _Item()
+            if self._has_room():
+                self._items[index] = item
         return item
+
+    def _part(self, parts: dict[int, TextBuffer], index: int) -> TextBuffer:
+        buffer = parts.get(index)
+        if buffer is None:
+            buffer = TextBuffer()
+            if self._has_room():
+                parts[index] = buffer
+        return buffer
 
     def _on_text_delta(self, data: bytes) -> None:
         event = _read_delta(data)
         item = self._item(event.output_index)
-        buffer = item.texts.setdefault(event.content_index, TextBuffer())
-        self._emit_text(item, buffer.append(event.delta))
+        self._emit_text(item, self._part(item.texts, event.content_index).append(event.delta))
 
     def _on_text_done(self, data: bytes) -> None:
         """End a text part. Its `text` repeats the deltas and counts only where none came (R-O1: text once)."""
         event = _read_done(data)
         item = self._item(event.output_index)
-        buffer = item.texts.setdefault(event.content_index, TextBuffer())
+        buffer = self._part(item.texts, event.content_index)
         self._emit_text(item, buffer.append(event.text) if not buffer else "")
         self._emit_text(item, buffer.close())
 
@@ -184,8 +197,7 @@ class OpenAIResponsesAccumulator(Accumulator):
         self._add_reasoning(event.output_index, event.summary_index, event.delta)
 
     def _add_reasoning(self, output_index: int, index: int, text: str) -> None:
-        buffer = self._item(output_index).reasoning.setdefault(index, TextBuffer())
-        piece = buffer.append(text)
+        piece = self._part(self._item(output_index).reasoning, index).append(text)
         if piece and self._keeps_deltas:
             self._emit(ReasoningDelta(piece))
 
@@ -199,9 +211,12 @@ class OpenAIResponsesAccumulator(Accumulator):
 
     def _on_arguments_done(self, data: bytes) -> None:
         event = _read_done(data)
-        item = self._item(event.output_index)
+        self._end_arguments(self._item(event.output_index), event.arguments or event.input)
+
+    def _end_arguments(self, item: _Item, whole: str) -> None:
+        """End a call's arguments. The whole text repeats the deltas and counts only where none came."""
         if not item.arguments:
-            self._emit_arguments(item, item.arguments.append(event.arguments or event.input))
+            self._emit_arguments(item, item.arguments.append(whole))
         self._emit_arguments(item, item.arguments.close())
 
     def _emit_arguments(self, item: _Item, piece: str) -> None:
@@ -209,20 +224,32 @@ class OpenAIResponsesAccumulator(Accumulator):
             return
         if item.call_index is not None:
             self._emit(ToolCallDelta(index=item.call_index, arguments_json=piece))
-        elif self._is_forced(item.fields):
+        elif item is self._forced:
             self._emit(TextDelta(piece))
 
     def _on_item(self, data: bytes) -> None:
+        self._take_item(data)
+
+    def _on_item_done(self, data: bytes) -> None:
+        item = self._take_item(data)
+        if _is_call(item.fields):
+            self._end_arguments(item, _call(item.fields).arguments_json)
+
+    def _take_item(self, data: bytes) -> _Item:
         event = _read_item(data)
         item = self._item(event.output_index)
         if not isinstance(event.item, dict):
-            return
+            return item
         item.fields = event.item
-        if item.call_index is None and _is_call(event.item) and not self._is_forced(event.item):
+        if self._is_forced(event.item):
+            # Of two calls of the forced tool the first is the answer.
+            self._forced = self._forced or item
+        elif item.call_index is None and _is_call(event.item):
             item.call_index = self._calls
             self._calls += 1
             call = _call(event.item)
             self._emit(ToolCallDelta(index=item.call_index, id=call.id, name=call.name))
+        return item
 
     def _is_forced(self, item: Mapping[str, Any]) -> bool:
         return (
@@ -236,29 +263,30 @@ class OpenAIResponsesAccumulator(Accumulator):
         if isinstance(response, dict):
             self._take_head(response)
 
-    def _on_end(self, data: bytes) -> None:
+    def _on_end(self, status: str, data: bytes) -> None:
+        """Take a terminal event; its name gives the status where the object has none of an end (R-S0)."""
         response = _read_response(data).response
         # Without its response object the event says neither what was answered nor what it cost: the ladder decides.
         self.done = True
-        if isinstance(response, dict):
-            self._take_response(response)
+        if not isinstance(response, dict):
+            return
+        told = word(response.get("status"))
+        if status == "failed" or told in ("", *_ACCEPTED):
+            response = {**response, "status": status}
+        self._take_response(response)
 
     # The response object
 
     def _take_head(self, response: Mapping[str, Any]) -> None:
-        if isinstance(response.get("id"), str):
-            self._response_id = well_formed(response["id"])
-        if isinstance(response.get("model"), str):
-            self._model_served = well_formed(response["model"])
-        if isinstance(response.get("service_tier"), str):
-            self._service_tier = well_formed(response["service_tier"])
+        self._response_id = word(response.get("id")) or self._response_id
+        self._model_served = word(response.get("model")) or self._model_served
+        self._service_tier = word(response.get("service_tier")) or self._service_tier
         self._take_usage(response.get("usage"))
 
     def _take_response(self, response: Mapping[str, Any]) -> None:
         self._take_status(response)
         self._take_head(response)
-        output = response.get("output")
-        self._output = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
+        self._output = _items_of(response)
         self.generated = self.generated or bool(self._output)
         self._hosted_requests = _hosted_requests(response.get("tool_usage"))
         self._failure = read_error({"error": response.get("error")})
@@ -270,34 +298,36 @@ class OpenAIResponsesAccumulator(Accumulator):
         if not isinstance(status, str):
             return
         self._status = self._reason = well_formed(status)
-        if status == "incomplete" and isinstance(details, dict) and details.get("reason"):
-            self._reason = f"incomplete:{well_formed(str(details['reason']))}"
+        reason = word(details.get("reason")) if isinstance(details, dict) else ""
+        if status == "incomplete" and reason:
+            self._reason = f"incomplete:{reason}"
 
     def _take_usage(self, usage: Any) -> None:
-        """Keep the last usage object with both counts; null or a partial one says nothing (R-U3)."""
+        """Keep the last usage object with both counts; null or a partial one says nothing (R-U3).
+
+        A count that is there but odd makes it no partial one: it must not cost the other (R-U7).
+        """
         if not isinstance(usage, dict):
             return
-        if counter(usage.get("input_tokens")) is None or counter(usage.get("output_tokens")) is None:
+        if usage.get("input_tokens") is None or usage.get("output_tokens") is None:
             return
-        self.usage_changed = self.usage_changed or usage != self._raw_usage
-        self._raw_usage = usage
-        self._is_final = self._status in _ENDED
+        told = _read_usage(usage)
+        if told.input_tokens is None and told.output_tokens is None:
+            return
+        self.usage_changed = self.usage_changed or told != self._usage_told
+        self._raw_usage, self._usage_told = usage, told
+        self._is_final = told.output_tokens is not None and self._status not in (None, *_ACCEPTED)
 
     def _usage(self) -> Usage | None:
-        usage = self._raw_usage
-        if not usage:
+        if self._usage_told is None:
             return None
-        return Usage(
-            input_tokens=counter(usage.get("input_tokens")),
-            output_tokens=counter(usage.get("output_tokens")),
-            cache_read_tokens=part_of(usage, "input_tokens_details", "cached_tokens"),
-            cache_write_tokens=part_of(usage, "input_tokens_details", "cache_write_tokens"),
-            reasoning_tokens=part_of(usage, "output_tokens_details", "reasoning_tokens"),
-            hosted_tool_requests=self._hosted_requests,
-        )
+        return msgspec.structs.replace(self._usage_told, hosted_tool_requests=self._hosted_requests)
 
     def _usage_is_final(self) -> bool:
         return self._is_final
+
+    def _reported_nanos(self) -> int | None:
+        return reported_nanos(self._raw_usage)
 
     # What is known
 
@@ -324,11 +354,7 @@ class OpenAIResponsesAccumulator(Accumulator):
         return well_formed("".join(_text_of(item) for item in self._whole_items()))
 
     def _reasoning(self) -> str:
-        streamed = "".join(
-            str(buffer)
-            for _, item in sorted(self._items.items())
-            for _, buffer in sorted(item.reasoning.items())
-        )
+        streamed = "".join(self._items[index].thoughts() for index in sorted(self._items))
         return streamed or well_formed("".join(_reasoning_of(item) for item in self._output))
 
     def _tool_calls(self) -> Iterator[ToolCall]:
@@ -359,19 +385,18 @@ class OpenAIResponsesAccumulator(Accumulator):
             hosted_tools=tuple(_hosted_tools(self._whole_items())),
             continuation=self._continuation() if calls else None,
             service_tier=self._service_tier,
-            reported_cost=self._reported_cost(evidence.certainty),
         )
 
     def _refusal(self) -> str | None:
         refused = any(_is_refusal(item) for item in self._output)
-        refused = refused or any(item.is_refusal for item in self._items.values())
+        refused = refused or any(item.is_refusal or _is_refusal(item.fields) for item in self._items.values())
         return "the model refused to answer" if refused else None
 
-    def _continuation(self) -> Continuation:
-        return Continuation(KIND, dumps_compact(self._whole_items()))
-
-    def _reported_cost(self, certainty: Certainty) -> Cost | None:
-        return reported_cost(self._raw_usage, certainty)
+    def _continuation(self) -> Continuation | None:
+        try:
+            return Continuation(KIND, dumps_compact(self._whole_items()))
+        except NotJson:  # nested too deeply to be written: no caller can send it back
+            return None
 
     # The end
 
@@ -398,8 +423,9 @@ class OpenAIResponsesAccumulator(Accumulator):
         evidence = self._evidence()
         if evidence.usage is not None:
             draft = self._draft()
-            why = f"the provider says that the generation failed ({self._scrub(error.own_code)})"
-            return self._judged(msgspec.structs.replace(draft, refusal=why))
+            code = error.visible_code(self._scrub)
+            why = f"the provider says that the generation failed ({code})"
+            return judge(msgspec.structs.replace(draft, refusal=why, provider_code=code), self._expectation)
         return super()._finish_error(error, Ending(end=End.CLEAN, cause=Cause.PROVIDER))
 
     # One JSON body
@@ -417,6 +443,27 @@ class OpenAIResponsesAccumulator(Accumulator):
                 self._take_status(members)
             elif name in ("id", "model", "usage"):
                 self._take_head({name: members[name]})
+            elif name == "output":
+                self._output = _items_of(members)
+
+
+def _joined(parts: dict[int, TextBuffer]) -> str:
+    return "".join(str(parts[index]) for index in sorted(parts))
+
+
+def _read_usage(usage: dict[str, Any]) -> Usage:
+    return Usage(
+        input_tokens=counter(usage.get("input_tokens")),
+        output_tokens=counter(usage.get("output_tokens")),
+        cache_read_tokens=part_of(usage, "input_tokens_details", "cached_tokens"),
+        cache_write_tokens=part_of(usage, "input_tokens_details", "cache_write_tokens"),
+        reasoning_tokens=part_of(usage, "output_tokens_details", "reasoning_tokens"),
+    )
+
+
+def _items_of(response: Mapping[str, Any]) -> list[dict[str, Any]]:
+    output = response.get("output")
+    return [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
 
 
 def _is_call(item: Mapping[str, Any]) -> bool:
@@ -428,16 +475,12 @@ def _call(item: Mapping[str, Any]) -> ToolCall:
     free_text = item.get("type") == "custom_tool_call"
     arguments = item.get("input" if free_text else "arguments")
     return ToolCall(
-        id=well_formed(str(item.get("call_id") or "")),
-        name=well_formed(str(item.get("name") or "")),
-        arguments_json=well_formed(arguments) if isinstance(arguments, str) else _spelled(arguments),
+        id=word(item.get("call_id")),
+        name=word(item.get("name")),
+        # Compatible servers send an object instead of text.
+        arguments_json=spelled(arguments),
         free_text=free_text,
     )
-
-
-def _spelled(arguments: object) -> str:
-    """Write arguments that a compatible server sent as an object instead of text."""
-    return "" if arguments is None else dumps_compact(arguments)
 
 
 def _with_arguments(call: ToolCall) -> ToolCall:
@@ -455,7 +498,7 @@ def _parts(item: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _text_of(item: Mapping[str, Any]) -> str:
     if item.get("type") != "message" or item.get("phase") == "commentary":
         return ""
-    return "".join(str(part.get("text") or "") for part in _parts(item) if part.get("type") == "output_text")
+    return "".join(_string(part.get("text")) for part in _parts(item) if part.get("type") == "output_text")
 
 
 def _is_refusal(item: Mapping[str, Any]) -> bool:
@@ -467,17 +510,20 @@ def _reasoning_of(item: Mapping[str, Any]) -> str:
         return ""
     summary = item.get("summary")
     parts = [part for part in summary if isinstance(part, dict)] if isinstance(summary, list) else []
-    return "".join(str(part.get("text") or "") for part in [*_parts(item), *parts])
+    return "".join(_string(part.get("text")) for part in [*_parts(item), *parts])
+
+
+def _string(value: object) -> str:
+    """Return a text as it is: half a character may stand at the end of one part and the rest in the next."""
+    return value if isinstance(value, str) else ""
 
 
 def _hosted_tools(items: list[dict[str, Any]]) -> Iterator[HostedTool]:
     for item in items:
-        type = str(item.get("type") or "")
+        type = word(item.get("type"))
         if type.endswith("_call") and not _is_call(item):
             yield HostedTool(
-                type=well_formed(type.removesuffix("_call")),
-                id=well_formed(str(item.get("id") or "")),
-                status=well_formed(str(item.get("status") or "")),
+                type=type.removesuffix("_call"), id=word(item.get("id")), status=word(item.get("status"))
             )
 
 

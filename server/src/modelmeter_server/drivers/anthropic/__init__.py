@@ -1,0 +1,6 @@
+"""Anthropic Messages: what the provider can do, and how a request becomes its body."""
+
+from .capabilities import CAPABILITIES
+from .encode import encode
+
+__all__ = ["CAPABILITIES", "encode"]

@@ -1,0 +1,12 @@
+"""What the Responses API can do."""
+
+from __future__ import annotations
+
+from modelmeter_server.core.models import Capabilities
+from modelmeter_server.core.requests import ReasoningEffort
+
+CAPABILITIES = Capabilities(
+    media=("image", "document"),
+    reasoning_efforts=tuple(ReasoningEffort),
+    sampling=("temperature", "top_p"),
+)
