@@ -1,5 +1,4 @@
-"""A scripted HTTP/1.1 server on 127.0.0.1 that can misbehave at any point: the other end of every transport
-test.
+"""A scripted HTTP/1.1 server on 127.0.0.1 that can misbehave at any point: the other end of every transport test.
 
     async with FaultServer() as server:
         server.script([Reply(status=429), Reply(chunks=[b"one", event, b"two"])])
@@ -35,8 +34,7 @@ class Reply:
     status: int = 200
     headers: dict[str, str] | Sequence[tuple[str, str]] = field(default_factory=dict)
     chunks: Iterable[bytes | asyncio.Event] = ()
-    """The body; with chunked framing each element is a chunk. May be endless, then only with chunked or
-    close."""
+    """The body; with chunked framing each element is a chunk. May be endless, then only with chunked or close."""
     end: End = "clean"
     """clean: as HTTP says. truncate: FIN before the end. reset: RST. abort: close without a TLS goodbye.
     stall: nothing more, but the connection stays."""
@@ -140,8 +138,7 @@ class FaultServer:
         self.port = 0
 
     async def __aenter__(self) -> Self:
-        # The protocol is named because asyncio switches Nagle off only then; a held-back piece would die by
-        # the RST.
+        # The protocol is named because asyncio switches Nagle off only then; a held-back piece would die by the RST.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         if self._receive_buffer is not None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)

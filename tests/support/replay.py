@@ -17,7 +17,10 @@ from modelmeter_server.drivers.http import Timeouts
 from modelmeter_server.drivers.http_driver import HttpCall
 from modelmeter_server.drivers.replay import ReplayDriver, ScriptBook, parse_scripts
 
-SCHEMA = '{"type":"object","properties":{"answer":{"type":"string"}},"required":["answer"],"additionalProperties":false}'
+SCHEMA = (
+    '{"type":"object","properties":{"answer":{"type":"string"}},'
+    '"required":["answer"],"additionalProperties":false}'
+)
 
 
 class Witness:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from modelmeter_server.core.accumulators import AnthropicAccumulator, Snapshot
-from modelmeter_server.core.answers import Answer, Expectation, Finish
+from modelmeter_server.core.answers import FREE_TEXT, Answer, Expectation, Finish
 from modelmeter_server.core.outcomes import Certainty, End, Kind
 from modelmeter_server.core.requests import FORCED_TOOL
 from tests.support import anthropic_events as wire
@@ -14,7 +14,7 @@ from tests.support.wire_bytes import answer, ending, failed, frame, read, sse
 FORCED = Expectation(forced_tool=True)
 
 
-def known(*events: object, expectation: Expectation = Expectation()) -> Snapshot:
+def known(*events: object, expectation: Expectation = FREE_TEXT) -> Snapshot:
     """Return what is known after the events, the stream still open."""
     accumulator = AnthropicAccumulator(expectation)
     accumulator.feed(sse(*events))

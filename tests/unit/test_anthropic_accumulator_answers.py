@@ -7,7 +7,7 @@ import json
 import pytest
 
 from modelmeter_server.core.accumulators import AnthropicAccumulator
-from modelmeter_server.core.answers import Answer, Expectation, Finish, HostedTool
+from modelmeter_server.core.answers import FREE_TEXT, Answer, Expectation, Finish, HostedTool
 from modelmeter_server.core.outcomes import Certainty, Kind
 from modelmeter_server.core.requests import FORCED_TOOL
 from tests.support import anthropic_events as wire
@@ -43,7 +43,7 @@ def both(*blocks: list[Json], reason: str | None = "end_turn") -> list[bytes]:
     return [wire.stream(*blocks, reason=reason), wire.document(*contents, reason=reason)]
 
 
-def outcomes(*blocks: list[Json], reason: str | None = "end_turn", expect: Expectation = Expectation()):
+def outcomes(*blocks: list[Json], reason: str | None = "end_turn", expect: Expectation = FREE_TEXT):
     return [read(AnthropicAccumulator(expect), data) for data in both(*blocks, reason=reason)]
 
 

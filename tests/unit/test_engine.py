@@ -34,7 +34,8 @@ from tests.support.scripted_driver import (
 
 PRICE = PriceTable(currency="USD", tiers=(Tier(input=5_000_000_000, output=25_000_000_000),))
 PRICED = msgspec.structs.replace(MODEL, price=PRICE)
-REQUEST = CompletionRequest(model="claude", call_id="c", text="Hi")
+CALL_ID = "7d3cfb0a-3a4e-4f0e-9d0b-0c6f5a1e2b3c"
+REQUEST = CompletionRequest(model="claude", call_id=CALL_ID, text="Hi")
 
 
 def engine_of(driver: ScriptedDriver, *models: Any, **options: Any) -> tuple[Engine, Memory]:
@@ -150,7 +151,7 @@ async def test_a_fault_in_recording_is_logged_and_the_outcome_is_not_booked():
         outcome = await engine.start(REQUEST).outcome()
     assert isinstance(outcome.result, Answer)
     assert not outcome.settled
-    assert [line["call_id"] for line in logs] == ["c"]
+    assert [line["call_id"] for line in logs] == [CALL_ID]
 
 
 async def test_a_bug_after_the_answer_began_keeps_its_price():

@@ -26,15 +26,14 @@ from tests.support.scripted_driver import (
 )
 
 LONG = 60.0
+REQUEST = CompletionRequest(model="claude", call_id="7d3cfb0a-3a4e-4f0e-9d0b-0c6f5a1e2b3c", text="Hi")
 
 
 def feed_of(script: list[Step], interval: float) -> LiveFeed:
     """Start a call of this script and return its feed."""
     driver = ScriptedDriver(script)
     engine = Engine(Catalog([MODEL]), {driver.name: driver}, Memory())
-    return LiveFeed(
-        engine.start(CompletionRequest(model="claude", call_id="c", text="Hi"), deltas=True), interval
-    )
+    return LiveFeed(engine.start(REQUEST, deltas=True), interval)
 
 
 async def read(feed: LiveFeed) -> list:

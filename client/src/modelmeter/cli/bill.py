@@ -134,7 +134,12 @@ def money(cost: Cost | None) -> str:
     remarks = [f"by {source}"] if source else []
     if cost.certainty is not Certainty.EXACT:
         remarks.append(cost.certainty.value)
-    return f"{units(cost.nano_units)} {cost.currency}" + (f" ({', '.join(remarks)})" if remarks else "")
+    return amount(cost) + (f" ({', '.join(remarks)})" if remarks else "")
+
+
+def amount(cost: Cost) -> str:
+    """Return a cost in units of its currency, and nothing about where it is from."""
+    return f"{units(cost.nano_units)} {cost.currency}"
 
 
 def units(nano_units: int) -> str:

@@ -189,5 +189,7 @@ def _show_bill(outcome: Completion | ModelmeterError, *, partial: bool) -> None:
     rows = bill.of_error(outcome)
     if partial:
         rows.insert(0, ("partial", "the text above is not an answer"))
-    rows[:0] = [(violation.field, violation.description) for violation in outcome.violations]
+    rows[:0] = [
+        (violation.field.removeprefix("request."), violation.description) for violation in outcome.violations
+    ]
     show_rows(f"{bill.title(outcome)}: {outcome.message}", rows, error=True)

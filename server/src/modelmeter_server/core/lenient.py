@@ -48,7 +48,7 @@ def fill(kind: type[T], document: object) -> T:
             continue
         try:
             values[field.name] = msgspec.convert(value, field.type)
-        except msgspec.ValidationError:
+        except ValueError:  # of msgspec, and of UTF-8: a lone surrogate cannot be encoded into its complaint
             continue
     return kind(**values)
 

@@ -56,16 +56,17 @@ class RunningTotals:
 
     def take(self, usage: Mapping[str, object], *, at_stop: bool) -> Counted:
         """Take one usage object; return what of it counted. `at_stop`: told with the stop reason or after."""
-        group = told(usage, *self._input_group)
-        takes_input = any(group.values()) or not any(self._figures.get(name) for name in self._input_group)
-        if takes_input:
+        group, output = told(usage, *self._input_group), told(usage, self._output)
+        counted = Counted(
+            input=not (_is_zero(group) and any(self._figures.get(name) for name in self._input_group)),
+            output=not (_is_zero(output) and self._figures.get(self._output)),
+        )
+        if counted.input:
             self._keep(group)
-        output = told(usage, self._output)
-        takes_output = bool(output.get(self._output) or not self._figures.get(self._output))
-        if takes_output:
+        if counted.output:
             self._keep(output)
             self.output_is_final = self.output_is_final or (at_stop and bool(output))
-        return Counted(takes_input, takes_output)
+        return counted
 
     def remember(self, name: str, value: int | None) -> None:
         """Keep a part of the totals, such as reasoning, unless it was not told."""
@@ -77,6 +78,10 @@ class RunningTotals:
             if self._figures.get(name) != value:
                 self._figures[name] = value
                 self.changes += 1
+
+
+def _is_zero(figures: dict[str, int]) -> bool:
+    return bool(figures) and not any(figures.values())
 
 
 def reported_nanos(usage: Mapping[str, object]) -> int | None:

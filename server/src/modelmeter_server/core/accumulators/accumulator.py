@@ -61,6 +61,8 @@ class _Named(msgspec.Struct):
 
 _read_type = EventDecoder(_Named)
 _BOM = b"\xef\xbb\xbf"
+_FIELDS = (b"event", b"data", b"retry", b"id")
+_LONGEST_FIELD = 6  # one more, so that a longer word is no start of a field
 
 
 class Accumulator(ABC):
@@ -99,6 +101,7 @@ class Accumulator(ABC):
         self._emitted: set[type[Delta]] = set()
         self._first_bytes: bytes | None = b""
         self._is_blank = True
+        self._opening = b""
         self._foreign = False
         self._body: bytearray | None = None
         self._error: ProviderError | None = None
@@ -125,8 +128,9 @@ class Accumulator(ABC):
         except EventTooLarge as error:
             self._take(error.events)
             raise
-        if not self._splitter.recognised and (b"\n" in visible or b"\r" in visible):
-            self._foreign = True
+        if not self._splitter.recognised:
+            self._opening += visible[: _LONGEST_FIELD - len(self._opening)]
+            self._foreign = self._foreign or b"\n" in visible or b"\r" in visible
         self._take(events)
 
     def _take(self, events: list[SseEvent]) -> None:
@@ -335,11 +339,12 @@ class Accumulator(ABC):
         """Say whether text came that is no event stream at all, such as a proxy's page with status 200.
 
         Whoever wrote it, the request was accepted by someone: claiming that nothing happened would invite a second
-        purchase (R-H6). A fragment of a first line says nothing.
+        purchase (R-H6). A fragment of a first line says nothing, unless it ended there and is the start of no field.
         """
         if self._is_blank or self._splitter.recognised:
             return False
-        return self._foreign or ending.end is End.CLEAN
+        is_field = any(field.startswith(self._opening) for field in _FIELDS)
+        return self._foreign or (ending.end is End.CLEAN and not is_field)
 
     def _conclude(self) -> Answer | Failure:
         """Judge an answer whose end marker came."""

@@ -270,8 +270,8 @@ class OpenAIResponsesAccumulator(Accumulator):
         self.done = True
         if not isinstance(response, dict):
             return
-        told = word(response.get("status"))
-        if status == "failed" or told in ("", *_ACCEPTED):
+        told = response.get("status")
+        if status == "failed" or not isinstance(told, str) or told in ("", *_ACCEPTED):
             response = {**response, "status": status}
         self._take_response(response)
 
@@ -413,7 +413,9 @@ class OpenAIResponsesAccumulator(Accumulator):
 
     def _finish_error(self, error: ProviderError, ending: Ending) -> Answer | Failure:
         if self._status == "failed":
-            self._failure = self._failure or error
+            # The failed response may name nothing that the error event before it had not named better.
+            if self._failure is None or self._failure.own_code == "error":
+                self._failure = error
             return self._conclude_failed()
         return super()._finish_error(error, ending)
 

@@ -1,0 +1,38 @@
+"""This service as it is served, in front of one Anthropic-shaped provider.
+
+Run as `python -m bench.gateway PROVIDER_URL`: prints the port, serves until its standard input ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+
+from modelmeter_server import app
+from modelmeter_server.config import ProviderSettings, ServerSettings, Settings
+
+
+def _announce(addresses: Sequence[str]) -> None:
+    print(addresses[0].rpartition(":")[2], flush=True)
+
+
+def _end_with_input() -> None:
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main(url: str) -> None:
+    """Serve `bench/<any model>` until the standard input ends."""
+    settings = Settings(
+        server=ServerSettings(listen=("127.0.0.1:0",)),
+        providers=(ProviderSettings(name="bench", kind="anthropic", base_url=url, allow_direct_models=True),),
+    )
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    app.run(settings, _announce)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,19 @@
+"""Configuration: TOML and environment in, typed settings out."""
+
+from __future__ import annotations
+
+from .load import load
+from .mistakes import ConfigError, Mistake
+from .secret import Secret
+from .settings import ModelSettings, ProviderSettings, ServerSettings, Settings
+
+__all__ = [
+    "ConfigError",
+    "Mistake",
+    "ModelSettings",
+    "ProviderSettings",
+    "Secret",
+    "ServerSettings",
+    "Settings",
+    "load",
+]

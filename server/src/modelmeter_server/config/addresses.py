@@ -1,0 +1,23 @@
+"""Addresses to listen on, as gRPC takes them."""
+
+from __future__ import annotations
+
+import re
+
+_HOST_PORT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^\[\]:/\s]+):(?P<port>\d{1,5})")
+_FORMS = 'write "host:port", "[IPv6 address]:port" or "unix:/path"'
+
+
+def check_address(address: str) -> None:
+    """Raise ValueError, which says what to write instead, unless this is an address to listen on."""
+    if address.startswith("unix-abstract:"):
+        return
+    if address.startswith("unix:"):
+        if not address.removeprefix("unix:").startswith("/"):
+            msg = f'"{address}" has no absolute path; {_FORMS}'
+            raise ValueError(msg)
+        return
+    match = _HOST_PORT.fullmatch(address)
+    if match is None or int(match["port"]) > 65_535:
+        msg = f'"{address}" is not an address to listen on; {_FORMS}'
+        raise ValueError(msg)

@@ -1,0 +1,37 @@
+"""What is served when there is no file: the embedded replay provider, one model for each of its scripts."""
+
+from __future__ import annotations
+
+import msgspec
+
+from modelmeter_server.core.pricing import PriceTable, Tier, nanos_per_million
+from modelmeter_server.drivers.replay.book import builtin_scripts
+
+from .kinds import REPLAY
+from .settings import ModelSettings, ProviderSettings, Settings
+
+# Made up, so that a first look shows costs too.
+PRICE = PriceTable(
+    currency="USD",
+    tiers=(
+        Tier(
+            input=nanos_per_million("3"),
+            output=nanos_per_million("15"),
+            cache_read=nanos_per_million("0.3"),
+            cache_write=nanos_per_million("3.75"),
+        ),
+    ),
+)
+
+
+def with_replay(settings: Settings) -> Settings:
+    """Return the settings with the replay provider and its models in place of any others."""
+    scripts = builtin_scripts()
+    return msgspec.structs.replace(
+        settings,
+        providers=(ProviderSettings(name=REPLAY.name, kind=REPLAY.name, scripts=scripts),),
+        models=tuple(
+            ModelSettings(name=f"{REPLAY.name}/{name}", provider=REPLAY.name, model=name, price=PRICE)
+            for name in scripts.names
+        ),
+    )

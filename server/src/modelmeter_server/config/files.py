@@ -1,0 +1,57 @@
+"""Files that a configuration names: keys, certificates, scripts."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .tables import Table
+
+_KEY_FILE_LIMIT = 64 * 1024
+
+
+def readable_file(table: Table, key: str, name: str | None, folder: Path) -> Path | None:
+    """Return the absolute path of a file that can be read; note a mistake and return `None` otherwise."""
+    if name is None:
+        return None
+    path = folder / Path(name).expanduser()
+    try:
+        with path.open("rb") as file:
+            file.read(1)
+    except OSError as error:
+        table.mistake(key, f"cannot read {path}: {error.strerror}", "correct the path or its permissions")
+        return None
+    return path
+
+
+def read_secret_file(path: Path) -> str:
+    """Return the text of a file that holds one key, without the white space around it."""
+    with path.open("rb") as file:
+        return file.read(_KEY_FILE_LIMIT).decode("utf-8", "replace").strip()
+
+
+def certificate_problem(certificate: Path, key: Path) -> str | None:
+    """Say why this certificate and key cannot serve, or return `None`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # An encrypted key would make OpenSSL ask on the terminal: it gets an empty passphrase instead.
+        context.load_cert_chain(certificate, key, password="")
+    except (OSError, ValueError) as error:
+        return f"TLS cannot use it with its key ({_reason(error)})"
+    return None
+
+
+def trust_problem(ca_file: Path) -> str | None:
+    """Say why this file is no trust store, or return `None`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(ca_file)
+    except (OSError, ValueError) as error:
+        return f"holds no PEM certificate ({_reason(error)})"
+    return None
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "reason", None) or str(error)

@@ -1,0 +1,113 @@
+"""From a file, the environment and the command line to `Settings`, or to every mistake at once."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .builtin import with_replay
+from .environment import CONFIG_VARIABLE, overrides
+from .mistakes import ConfigError, Mistake, Mistakes
+from .models import ModelReader
+from .positions import KeyPath, SourceLines
+from .providers import ProviderReader
+from .server import read_server, refuse_ledger
+from .settings import Settings
+from .tables import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_POSITION = re.compile(r" \(at line (\d+), column \d+\)$")
+_NO_FILE = "built-in configuration"
+
+
+def load(
+    file: Path | None,
+    environ: Mapping[str, str],
+    *,
+    listen: Sequence[str] = (),
+    read_keys: bool = True,
+) -> Settings:
+    """Read the configuration once, keys included.
+
+    Each of these wins over what follows it: `listen` from the command line, the environment, the file, the
+    defaults. Without a file the variable MODELMETER_CONFIG may name one; without either the embedded replay
+    provider is served. `read_keys=False` checks a file on a machine that does not hold the keys.
+
+    Raises:
+        ConfigError: with every mistake, in the order of the file; or the one that keeps it from being read.
+    """
+    if file is None and environ.get(CONFIG_VARIABLE):
+        file = Path(environ[CONFIG_VARIABLE])
+    values: dict[str, Any] = {}
+    if file is None:
+        mistakes, folder = Mistakes(_NO_FILE), Path.cwd()
+    else:
+        text = _read(file)
+        values = _parse(text, str(file))
+        mistakes, folder = Mistakes(str(file), SourceLines(text)), file.absolute().parent
+    replaced = overrides(environ)
+    if listen:
+        replaced[("server", "listen")] = (list(listen), "option --listen")
+    _override(values, replaced, mistakes)
+    reader = ProviderReader(environ if read_keys else None, folder)
+    settings = _settings(Table(values, (), mistakes), reader, folder, from_file=file is not None)
+    mistakes.raise_if_any()
+    return settings if file is not None else with_replay(settings)
+
+
+def _settings(root: Table, provider_reader: ProviderReader, folder: Path, *, from_file: bool) -> Settings:
+    server = read_server(root.table("server"), folder)
+    refuse_ledger(root)
+    providers = {table.name: provider_reader.read(table) for table in root.named_tables("providers")}
+    model_reader = ModelReader(providers)
+    models = tuple(model_reader.read(table) for table in root.named_tables("models"))
+    usable = tuple(provider for provider in providers.values() if provider is not None)
+    # A provider that could not be read might allow direct models.
+    if from_file and not models and not any(p is None or p.allow_direct_models for p in providers.values()):
+        root.mistake(
+            "models",
+            "nothing could be called: there is no model, and no provider has allow_direct_models",
+            'add [models."NAME"] with provider and model',
+        )
+    root.close()
+    return Settings(server=server, providers=usable, models=models)
+
+
+def _read(file: Path) -> str:
+    try:
+        # Editors on Windows put a byte order mark in front.
+        return file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+    except OSError as error:
+        problem, fix = f"cannot be read: {error.strerror}", "correct the path or its permissions"
+    except UnicodeDecodeError as error:
+        problem, fix = f"is not UTF-8 at byte {error.start}", "save it as UTF-8"
+    raise ConfigError([Mistake(str(file), "", problem, fix)])
+
+
+def _parse(text: str, source: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        message = str(error)
+        position = _POSITION.search(message)
+        where = f"{source}:{position[1]}" if position else source
+        problem = f"is not TOML: {message.removesuffix(position[0]) if position else message}"
+        fix = "correct the syntax; further mistakes show only then"
+    except RecursionError:
+        where, problem, fix = source, "is nested too deeply", "write flatter tables"
+    raise ConfigError([Mistake(where, "", problem, fix)]) from None
+
+
+def _override(
+    values: dict[str, Any], replaced: Mapping[KeyPath, tuple[Any, str]], mistakes: Mistakes
+) -> None:
+    for (section, key), (value, origin) in replaced.items():
+        table = values.setdefault(str(section), {})
+        # A section of the wrong type is a mistake of its own; nothing can be put into it.
+        if isinstance(table, dict):
+            table[str(key)] = value
+            mistakes.set_origin((section, key), origin)

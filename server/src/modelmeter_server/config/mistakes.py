@@ -1,0 +1,96 @@
+"""Mistakes of a configuration: all of them at once, each with its place and the way to mend it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .positions import KeyPath, SourceLines
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class Mistake(msgspec.Struct, frozen=True):
+    """One mistake."""
+
+    where: str
+    """`file:line`, or what else the value came from, such as `environment variable MODELMETER_LISTEN`."""
+    path: str
+    """The key as one would write it in TOML; empty for a file that is not TOML."""
+    problem: str
+    fix: str
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.where, self.path, f"{self.problem}; {self.fix}") if part)
+
+
+class ConfigError(Exception):
+    """The configuration has mistakes; the server does not start with a part of it."""
+
+    def __init__(self, mistakes: Iterable[Mistake]) -> None:
+        self.mistakes = tuple(mistakes)
+        super().__init__("\n".join(map(str, self.mistakes)))
+
+
+class Mistakes:
+    """Gather the mistakes of one document, and know where each of its values came from."""
+
+    def __init__(self, source: str, lines: SourceLines | None = None) -> None:
+        """`source` is the file's name as messages show it; without `lines` they show it alone."""
+        self._source = source
+        self._lines = lines
+        self._origins: dict[KeyPath, str] = {}
+        self._found: list[tuple[int, Mistake]] = []
+
+    def set_origin(self, path: KeyPath, origin: str) -> None:
+        """Remember that this value did not come from the file."""
+        self._origins[path] = origin
+
+    def add(self, path: KeyPath, problem: str, fix: str) -> None:
+        """Add a mistake. Neither text may quote a value that could be a secret."""
+        line = self._lines.line(path) if self._lines else 0
+        self._found.append((line, Mistake(self._where(path, line), written(path), problem, fix)))
+
+    def add_from(self, path: KeyPath, mistake: Mistake) -> None:
+        """Add a mistake of another file, which this key names."""
+        self._found.append((self._lines.line(path) if self._lines else 0, mistake))
+
+    def _where(self, path: KeyPath, line: int) -> str:
+        for end in range(len(path), 0, -1):
+            if path[:end] in self._origins:
+                return self._origins[path[:end]]
+        return f"{self._source}:{line}" if self._lines else self._source
+
+    def raise_if_any(self) -> None:
+        """Raise ConfigError with every mistake in the order of the file, if there is one."""
+        if self._found:
+            raise ConfigError(mistake for _, mistake in sorted(self._found, key=lambda found: found[0]))
+
+
+def written(path: KeyPath) -> str:
+    """Write a path as TOML would: `models."my model".price.tiers[1]`."""
+    text = ""
+    for key in path:
+        if isinstance(key, int):
+            text += f"[{key}]"
+        else:
+            text += ("." if text else "") + (key if _BARE_KEY.fullmatch(key) else f'"{key}"')
+    return text
+
+
+def choices(allowed: Iterable[str]) -> str:
+    """Write the allowed words as a sentence has them: `a`, `b` or `c`."""
+    *rest, last = [f'"{word}"' for word in allowed]
+    return f"{', '.join(rest)} or {last}" if rest else last
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that is closest to this one, or `None` when none is close."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return close[0] if close else None

@@ -1,0 +1,111 @@
+"""The sections `[models."NAME"]`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from modelmeter_server.core.requests import DEFAULT_MAX_OUTPUT_TOKENS, SchemaCheckPolicy, SchemaMode
+
+from .mistakes import did_you_mean
+from .prices import read_price
+from .settings import ModelSettings, ProviderSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from modelmeter_server.core.pricing import PriceTable
+
+    from .tables import Table
+
+_NAME = re.compile(r"[!-~]{1,128}")
+_MOST_OUTPUT = 2**31 - 1
+"""`max_output_tokens` is an int32 on the wire."""
+
+
+class ModelReader:
+    """Read models; one reader serves a whole document."""
+
+    def __init__(self, providers: Mapping[str, ProviderSettings | None]) -> None:
+        """`providers` are the configured names; `None` stands for one that could not be read."""
+        self._providers = providers
+
+    def read(self, table: Table) -> ModelSettings:
+        """Return one model; its mistakes are noted."""
+        provider = self._read_provider(table)
+        self._check_name(table, provider)
+        model = table.required_text("model", "write model = the model's name in the provider's own spelling")
+        self._check_script(table, provider, model)
+        _refuse_unsupported(table)
+        settings = ModelSettings(
+            name=table.name,
+            provider=provider,
+            model=model or "",
+            schema_mode=table.word("schema_mode", SchemaMode.NATIVE),
+            schema_check=table.word("schema_check", SchemaCheckPolicy.AUTO),
+            max_output_tokens=table.integer(
+                "max_output_tokens", DEFAULT_MAX_OUTPUT_TOKENS, least=1, most=_MOST_OUTPUT
+            ),
+            buffered=table.flag("buffered", default=False),
+            allow_remote_media=table.flag("allow_remote_media", default=False),
+            hosted_tools=frozenset(table.texts("hosted_tools") or ()),
+            price=_read_price(table),
+        )
+        table.close()
+        return settings
+
+    def _read_provider(self, table: Table) -> str:
+        known = ", ".join(sorted(self._providers)) or "none yet"
+        name = table.required_text("provider", f"name a provider of this file: {known}")
+        if name is not None and name not in self._providers:
+            meant = did_you_mean(name, self._providers)
+            fix = f'did you mean "{meant}"?' if meant else f"name one of {known}, or add [providers.{name}]"
+            table.mistake("provider", f'there is no provider "{name}"', fix)
+        return name or ""
+
+    def _check_script(self, table: Table, provider: str, model: str | None) -> None:
+        """Note a script that its replay provider does not have; no other provider tells what it has."""
+        owner = self._providers.get(provider)
+        if model is None or owner is None or owner.scripts is None or owner.scripts.find(model):
+            return
+        names = owner.scripts.names
+        meant = did_you_mean(model, names)
+        fix = f'did you mean "{meant}"?' if meant else f"write one of {', '.join(names)}"
+        table.mistake("model", f'"{provider}" has no script "{model}"', fix)
+
+    def _check_name(self, table: Table, provider: str) -> None:
+        if not _NAME.fullmatch(table.name):
+            table.mistake(
+                None,
+                "the name cannot be asked for",
+                "use 1 to 128 printable ASCII characters without spaces",
+            )
+        head, slash, _ = table.name.partition("/")
+        if slash and head in self._providers and head != provider:
+            table.mistake(
+                None,
+                f'the name reads as a model of provider "{head}", and "{provider}" would serve it',
+                "choose another name",
+            )
+
+
+def _read_price(table: Table) -> PriceTable | None:
+    price = table.table("price")
+    return read_price(price) if "price" in table else None
+
+
+def _refuse_unsupported(table: Table) -> None:
+    """Refuse what the file format knows and this version does not enforce."""
+    sensitivity = table.choice("max_sensitivity", ("public", "internal", "confidential", "secret"), "public")
+    if sensitivity != "public":
+        table.mistake(
+            "max_sensitivity",
+            f'"{sensitivity}" is not supported by this server yet: every prompt is handled as public',
+            'remove it or write "public"',
+        )
+    retry = table.table("retry")
+    if retry.integer("max_attempts", 1, least=1, most=100) > 1:
+        retry.mistake("max_attempts", "retries are not supported by this server yet", "remove it or write 1")
+    if retry.flag("ambiguous", default=False):
+        retry.mistake("ambiguous", "retries are not supported by this server yet", "remove it")
+    retry.close()

@@ -1,0 +1,171 @@
+"""The sections `[providers.NAME]`."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from modelmeter_server.drivers.http.endpoint import Endpoint, Proxy
+from modelmeter_server.drivers.http.limits import Limits, Timeouts
+
+from .files import read_secret_file, readable_file, trust_problem
+from .kinds import PLANNED, SUPPORTED, ProviderKind
+from .mistakes import choices, did_you_mean
+from .scripts import read_scripts
+from .secret import Secret
+from .settings import ProviderSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from .tables import Table
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_CONVENTIONAL_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
+# What an HTTP header may carry.
+_KEY = re.compile(r"[!-~]+")
+_MOST = 2**31 - 1
+
+_Bounds = TypeVar("_Bounds", Timeouts, Limits)
+
+
+class ProviderReader:
+    """Read provider instances; one reader serves a whole document."""
+
+    def __init__(self, environ: Mapping[str, str] | None, folder: Path) -> None:
+        """Relative paths start at `folder`. With `environ` of `None` keys are left unread and unchecked."""
+        self._environ = environ
+        self._folder = folder
+
+    def read(self, table: Table) -> ProviderSettings | None:
+        """Return one instance, or `None` when it has no usable kind; its mistakes are noted."""
+        if not _NAME.fullmatch(table.name):
+            table.mistake(
+                None,
+                "the name cannot stand before the slash of provider/model",
+                "use up to 64 letters, digits, dots, dashes and underscores, a letter or digit first",
+            )
+        kind = _read_kind(table)
+        # Without a kind its keys cannot be judged; they are judged once the kind is right.
+        return None if kind is None else self._read_instance(table, kind)
+
+    def _read_instance(self, table: Table, kind: ProviderKind) -> ProviderSettings:
+        settings = ProviderSettings(
+            name=table.name,
+            kind=kind.name,
+            timeouts=_read_bounds(table.table("timeouts"), Timeouts()),
+            allow_direct_models=table.flag("allow_direct_models", default=False),
+            **(self._read_remote(table, kind) if kind.base_url else self._read_scripts(table)),
+        )
+        table.close()
+        return settings
+
+    def _read_scripts(self, table: Table) -> dict[str, Any]:
+        return {"scripts": read_scripts(table, self._folder)}
+
+    def _read_remote(self, table: Table, kind: ProviderKind) -> dict[str, Any]:
+        proxy = table.text("proxy")
+        return {
+            "base_url": self._read_base_url(table, kind),
+            "api_key": self._read_key(table, kind),
+            "limits": _read_bounds(table.table("limits"), Limits()),
+            "resend_on_stale_connection": table.flag("resend_on_stale_connection", default=True),
+            "proxy": Secret(proxy) if proxy and table.checked("proxy", proxy, Proxy.parse) else None,
+            "ca_file": self._read_trust(table),
+        }
+
+    def _read_base_url(self, table: Table, kind: ProviderKind) -> str:
+        url = table.text("base_url")
+        allow_insecure = table.flag("allow_insecure", default=False)
+        if url is None or not table.checked("base_url", url, Endpoint.parse):
+            return kind.base_url
+        if not allow_insecure and url.lower().startswith("http:") and not _is_loopback(url):
+            table.mistake(
+                "base_url",
+                "keys and prompts would travel unencrypted",
+                "begin it with https://, or set allow_insecure = true if something else shields the way",
+            )
+        return url
+
+    def _read_trust(self, table: Table) -> Path | None:
+        path = readable_file(table, "ca_file", table.text("ca_file"), self._folder)
+        problem = trust_problem(path) if path else None
+        if problem:
+            table.mistake("ca_file", problem, "give a PEM file of certificates")
+        return path
+
+    def _read_key(self, table: Table, kind: ProviderKind) -> Secret | None:
+        advice = f'put the key into the environment and write api_key_env = "{kind.key_example}"'
+        if table.refuse("api_key", "a key may not stand in the file", advice):
+            return None
+        variable, file = table.text("api_key_env"), table.text("api_key_file")
+        if variable is not None and file is not None:
+            table.mistake("api_key_file", "there are two sources for one key", "remove this or api_key_env")
+        # A server of one's own may need no key; the provider's own address always does.
+        elif variable is None and file is None and "base_url" not in table:
+            table.mistake(None, "has no key", f"{advice}, or api_key_file")
+        if self._environ is None:
+            return None
+        if variable is not None:
+            return self._checked_key(table, "api_key_env", self._key_from_variable(table, variable))
+        path = readable_file(table, "api_key_file", file, self._folder)
+        return self._checked_key(table, "api_key_file", read_secret_file(path)) if path else None
+
+    def _key_from_variable(self, table: Table, variable: str) -> str | None:
+        assert self._environ is not None
+        value = self._environ.get(variable, "").strip()
+        if value:
+            return value
+        # Whoever pasted the key itself here must not find it in a log.
+        name = f" {variable}" if _CONVENTIONAL_VARIABLE.fullmatch(variable) else " that it names"
+        table.mistake(
+            "api_key_env", f"the environment variable{name} is not set", "set it, or use api_key_file"
+        )
+        return None
+
+    def _checked_key(self, table: Table, key: str, value: str | None) -> Secret | None:
+        if value is None:
+            return None
+        if not _KEY.fullmatch(value):
+            table.mistake(
+                key, "what it names holds no key", "store the bare key: one word of printable ASCII"
+            )
+            return None
+        return Secret(value)
+
+
+def _read_kind(table: Table) -> ProviderKind | None:
+    name = table.required_text("kind", f"write kind = {choices(SUPPORTED)}")
+    if name is None or name in SUPPORTED:
+        return SUPPORTED.get(name or "")
+    if name in PLANNED:
+        table.mistake("kind", f'"{name}" is not supported by this server yet', f"write {choices(SUPPORTED)}")
+        return None
+    meant = did_you_mean(name, SUPPORTED)
+    fix = f'did you mean "{meant}"?' if meant else f"write {choices(SUPPORTED)}"
+    table.mistake("kind", f'"{name}" is not a kind of provider', fix)
+    return None
+
+
+def _read_bounds(table: Table, defaults: _Bounds) -> _Bounds:
+    values: dict[str, Any] = {}
+    for field in fields(defaults):
+        default = getattr(defaults, field.name)
+        if isinstance(default, float):
+            values[field.name] = table.seconds(field.name, default)
+        else:
+            values[field.name] = table.integer(field.name, default, least=1, most=_MOST)
+    table.close()
+    return type(defaults)(**values)
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

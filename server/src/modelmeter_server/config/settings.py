@@ -1,0 +1,115 @@
+"""What a deployment is told, as frozen values.
+
+Nothing here reads a file or the environment: `config.load` does, once, at start. Whatever holds a `Settings`
+may rely on every value having been checked, every key having been read and every path being absolute.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from modelmeter_server.core.models import Capabilities, ModelSpec
+from modelmeter_server.core.pricing import PriceTable
+from modelmeter_server.core.requests import DEFAULT_MAX_OUTPUT_TOKENS, SchemaCheckPolicy, SchemaMode
+from modelmeter_server.drivers.http.limits import Limits, Timeouts
+from modelmeter_server.drivers.replay.book import ScriptBook
+from modelmeter_server.rpc.listen import TlsFiles
+
+from .secret import Secret
+
+DEFAULT_LISTEN = "127.0.0.1:50051"
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The gRPC server."""
+
+    listen: tuple[str, ...] = (DEFAULT_LISTEN,)
+    """Addresses: `host:port`, `[IPv6]:port` or `unix:/path`; port 0 takes a free one."""
+    drain_seconds: float = 25.0
+    """How long calls in flight may go on after SIGTERM. Kubernetes kills 30 s after it by default."""
+    max_concurrent_calls: int = 1000
+    """Calls in flight before new ones are shed as OVERLOADED."""
+    allow_insecure: bool = False
+    """Serve without TLS on addresses that other machines can reach."""
+    tls: TlsFiles | None = None
+    """The certificate that the server shows."""
+    log_level: str = "info"
+    """One of `telemetry.log.LEVELS`."""
+
+
+class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider instance: one endpoint, one set of credentials."""
+
+    name: str
+    """The instance's name; the first part of `provider/model`."""
+    kind: str
+    """One of `config.kinds.SUPPORTED`."""
+    base_url: str = ""
+    """Origin and base path; empty for `replay`."""
+    api_key: Secret | None = None
+    timeouts: Timeouts = Timeouts()
+    limits: Limits = Limits()
+    allow_direct_models: bool = False
+    """Whether callers may ask for `name/model` without an alias."""
+    resend_on_stale_connection: bool = True
+    """Send once more when a reused connection dies before any byte of an answer."""
+    proxy: Secret | None = None
+    """URL of an HTTP proxy that opens tunnels; it may hold credentials."""
+    ca_file: Path | None = None
+    """PEM file that replaces the system's trust store."""
+    scripts: ScriptBook | None = None
+    """What `replay` plays; `None` for other kinds."""
+
+
+class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that callers may ask for by its alias."""
+
+    name: str
+    """The alias."""
+    provider: str
+    """Name of a provider instance."""
+    model: str
+    """The model in the provider's own spelling."""
+    schema_mode: SchemaMode = SchemaMode.NATIVE
+    schema_check: SchemaCheckPolicy = SchemaCheckPolicy.AUTO
+    max_output_tokens: int = DEFAULT_MAX_OUTPUT_TOKENS
+    buffered: bool = False
+    """Ask the provider for one JSON body instead of a stream."""
+    allow_remote_media: bool = False
+    """Let the provider fetch media by URL."""
+    hosted_tools: frozenset[str] = frozenset()
+    """The provider's own tools that `provider_options_json` may switch on."""
+    price: PriceTable | None = None
+
+    def spec(self, provider_kind: str, capabilities: Capabilities) -> ModelSpec:
+        """Return the model as the engine knows it, once its driver has said what it can do."""
+        return ModelSpec(
+            name=self.name,
+            provider=self.provider,
+            provider_kind=provider_kind,
+            provider_model=self.model,
+            capabilities=capabilities,
+            schema_mode=self.schema_mode,
+            schema_check=self.schema_check,
+            max_output_tokens=self.max_output_tokens,
+            price=self.price,
+            buffered=self.buffered,
+            allow_remote_media=self.allow_remote_media,
+            hosted_tools=self.hosted_tools,
+        )
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a deployment is told."""
+
+    server: ServerSettings = ServerSettings()
+    providers: tuple[ProviderSettings, ...] = ()
+    """In the order of the file; names are unique."""
+    models: tuple[ModelSettings, ...] = ()
+    """In the order of the file; names are unique and their providers exist."""
+
+    def provider(self, name: str) -> ProviderSettings | None:
+        """Return the provider instance of this name, or `None`."""
+        return next((each for each in self.providers if each.name == name), None)

@@ -1,0 +1,65 @@
+"""JSON text that callers wrote: read strictly, and fit to be embedded in a provider's body as it stands.
+
+Key order steers generation and prompt caches, and integers must stay integers, so that caller JSON is embedded as
+text and not written anew. What is judged here must then be what the provider reads: text that two parsers could read
+in two ways is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+import msgspec
+
+from .json_text import NotJson, dumps_compact, loads_strict
+from .text import cut_utf8, well_formed
+
+_SHOWN_NAME_BYTES: Final = 64
+_SURROGATE_ESCAPE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_$-]{1,64}")
+
+
+class CallerJson(msgspec.Struct, frozen=True):
+    """One JSON document of a caller."""
+
+    value: object
+    text: str
+    """The text to embed: the caller's own, unless it needs mending to be valid UTF-8."""
+
+
+def read_caller_json(text: str) -> CallerJson:
+    """Read one JSON document. Raises NotJson for what `loads_strict` refuses and for a name told twice.
+
+    Of a name that is told twice one parser takes the first value and another the last: the document that is checked
+    here could differ from the document that the provider obeys.
+    """
+    value = loads_strict(text)
+    _UNIQUE.decode(well_formed(text))
+    if _SURROGATE_ESCAPE.search(text):
+        # Half a character can stand in an escape and in no UTF-8; writing the value anew joins or replaces it.
+        return CallerJson(value, dumps_compact(value))
+    return CallerJson(value, well_formed(text))
+
+
+def field_path(path: str, step: str | int) -> str:
+    """Return the path one step deeper, in the spelling of field paths; odd names are quoted and cut."""
+    if isinstance(step, int):
+        return f"{path}[{step}]"
+    if _PLAIN_NAME.fullmatch(step):
+        return f"{path}.{step}" if path else step
+    return f"{path}[{dumps_compact(cut_utf8(step, _SHOWN_NAME_BYTES))}]"
+
+
+def _unique_names(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]  # add returns None
+        reason = f"the name {dumps_compact(cut_utf8(twice, _SHOWN_NAME_BYTES))} stands twice in one object"
+        raise NotJson(reason)
+    return members
+
+
+_UNIQUE: Final = json.JSONDecoder(object_pairs_hook=_unique_names)

@@ -1,0 +1,179 @@
+"""Which keys of `provider_options_json` pass through, and which belong to the request or to the service.
+
+A reserved key is refused in every spelling, for providers and proxies take more than one: `max_tokens`,
+`maxOutputTokens` and `max_completion_tokens` are one thing. Unknown keys pass through.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from .caller_json import field_path, read_caller_json
+from .errors import FieldViolation
+from .json_text import NotJson
+from .native_prompt import media_violations
+from .requests import CompletionRequest, SchemaMode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .models import ModelSpec
+
+FIELD: Final = "provider_options_json"
+
+_MODEL = "the request's `model` names the model"
+_PROMPT = "the prompt stands in `text`, `messages` or `native_json`"
+_SYSTEM = "instructions stand in the request's `system`"
+_TOOLS = "the request's `tools` declare tools"
+_CHOICE = "the request's `tool_choice` says this"
+_LIMIT = "the request's `max_output_tokens` limits the output"
+_EFFORT = "the request's `reasoning_effort` says this"
+_SCHEMA = "the request's `output_schema_json` says this"
+_ONE = "a call has one answer"
+_TRANSPORT = "the service decides how the answer travels"
+_STORE = "the service keeps nothing at the provider"
+_TIER = "the deployment decides the service tier, because it changes the price"
+_STATE = "state stands in the request's `continuation`, never at the provider"
+_SAMPLING = "the request has a field of its own for this"
+_HOSTED = "the deployment has not enabled this tool of the provider"
+
+# Names without case, `_` and `-`, see `_normal`.
+_RESERVED: Final = {
+    **dict.fromkeys(("model", "models", "fallbacks"), _MODEL),
+    **dict.fromkeys(("prompt", "messages", "input", "contents"), _PROMPT),
+    **dict.fromkeys(("system", "systeminstruction", "instructions"), _SYSTEM),
+    **dict.fromkeys(("functions", "toolspecs"), _TOOLS),
+    **dict.fromkeys(("toolchoice", "toolconfig", "functioncall", "paralleltoolcalls"), _CHOICE),
+    **dict.fromkeys(
+        (
+            "maxtokens",
+            "maxoutputtokens",
+            "maxcompletiontokens",
+            "maxnewtokens",
+            "maxtokenstosample",
+            "numpredict",
+        ),
+        _LIMIT,
+    ),
+    **dict.fromkeys(("temperature", "topp", "topk", "seed", "stop", "stopsequences"), _SAMPLING),
+    "reasoningeffort": _EFFORT,
+    **dict.fromkeys(
+        (
+            "responseformat",
+            "responseschema",
+            "responsejsonschema",
+            "responsemimetype",
+            "outputformat",
+            "guidedjson",
+        ),
+        _SCHEMA,
+    ),
+    **dict.fromkeys(("n", "candidatecount", "bestof"), _ONE),
+    **dict.fromkeys(("stream", "streamoptions", "background", "backgroundoptions"), _TRANSPORT),
+    "store": _STORE,
+    **dict.fromkeys(("servicetier", "speed"), _TIER),
+    **dict.fromkeys(("previousresponseid", "conversation", "thread"), _STATE),
+}
+_RESERVED_WITHIN: Final = {
+    "text": {"format": _SCHEMA},
+    "outputconfig": {"format": _SCHEMA, "textformat": _SCHEMA, "effort": _EFFORT},
+    "reasoning": {"effort": _EFFORT},
+}
+# Objects whose members stand for members of the body, in one provider's format or another's.
+_CARRIERS: Final = frozenset(
+    ("generationconfig", "inferenceconfig", "additionalmodelrequestfields", "extrabody")
+)
+_OBJECTS: Final = frozenset(("text", "outputconfig", "reasoning", "thinking"))
+# Keys that switch on a tool of the provider, with the tool's name.
+_TOOL_KEYS: Final = {"mcpservers": "mcp", "websearchoptions": "web_search", "plugins": "plugins"}
+_DATED: Final = re.compile(r"_(\d{8}|\d{4}_\d{2}_\d{2})$")
+
+
+def option_violations(request: CompletionRequest, model: ModelSpec) -> Iterator[FieldViolation]:
+    """Return every mistake in the provider options; a reserved key is named as `provider_options_json.<key>`."""
+    try:
+        options = read_caller_json(request.provider_options_json).value
+    except NotJson as error:
+        yield FieldViolation(FIELD, f"must be JSON: {error}")
+        return
+    if not isinstance(options, dict):
+        yield FieldViolation(FIELD, "must be a JSON object")
+        return
+    yield from _reserved(options, FIELD, model)
+    if request.reasoning_effort is not None:
+        yield from _thinking(options)
+    mode = request.schema_mode or model.schema_mode
+    if "tools" in options and request.output_schema_json and mode is SchemaMode.FORCED_TOOL:
+        yield FieldViolation(
+            f"{FIELD}.tools", "not together with a schema in FORCED_TOOL mode: use NATIVE mode"
+        )
+    if not model.allow_remote_media:
+        yield from media_violations(options, FIELD)
+
+
+def enables(hosted_tools: frozenset[str], tool_type: object) -> bool:
+    """Tell whether a deployment enabled a tool of the provider, by its type or by its type without the date.
+
+    `web_search` enables `web_search_20260318` too.
+    """
+    if not isinstance(tool_type, str):
+        return False
+    return tool_type in hosted_tools or _DATED.sub("", tool_type) in hosted_tools
+
+
+def _reserved(options: dict[str, object], path: str, model: ModelSpec) -> Iterator[FieldViolation]:
+    for name, value in options.items():
+        where = field_path(path, name)
+        normal = _normal(name)
+        if normal == "tools":
+            yield from _tools(value, where, model)
+        elif normal in _RESERVED:
+            yield FieldViolation(where, f"is reserved: {_RESERVED[normal]}")
+        elif normal in _TOOL_KEYS and not enables(model.hosted_tools, _TOOL_KEYS[normal]):
+            yield FieldViolation(where, f"is reserved: {_HOSTED}")
+        elif normal in _CARRIERS and isinstance(value, dict):
+            yield from _reserved(value, where, model)
+        elif normal in _OBJECTS and not isinstance(value, dict):
+            yield FieldViolation(where, "must be a JSON object")
+        elif normal == "include" and not _is_texts(value):
+            yield FieldViolation(where, "must be an array of texts")
+        elif normal in _RESERVED_WITHIN and isinstance(value, dict):
+            yield from _reserved_within(value, where, _RESERVED_WITHIN[normal])
+
+
+def _reserved_within(
+    options: dict[str, object], path: str, reserved: dict[str, str]
+) -> Iterator[FieldViolation]:
+    for name in options:
+        reason = reserved.get(_normal(name))
+        if reason:
+            yield FieldViolation(field_path(path, name), f"is reserved: {reason}")
+
+
+def _tools(value: object, path: str, model: ModelSpec) -> Iterator[FieldViolation]:
+    if not isinstance(value, list):
+        yield FieldViolation(path, "must be an array of the provider's own tools")
+        return
+    for index, tool in enumerate(value):
+        kind = tool.get("type") if isinstance(tool, dict) else None
+        if not isinstance(kind, str) or kind in ("function", "custom"):
+            yield FieldViolation(f"{path}[{index}]", f"takes the provider's own tools only: {_TOOLS}")
+        elif not enables(model.hosted_tools, kind):
+            yield FieldViolation(f"{path}[{index}].type", _HOSTED)
+
+
+def _thinking(options: dict[str, object]) -> Iterator[FieldViolation]:
+    """An effort decides how the model thinks; what is left to say is how its thinking is shown."""
+    thinking = options.get("thinking")
+    for name in thinking if isinstance(thinking, dict) else ():
+        if name != "display":
+            yield FieldViolation(field_path(f"{FIELD}.thinking", name), f"is reserved: {_EFFORT}")
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _normal(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()

@@ -1,0 +1,83 @@
+"""Media that a provider would fetch by itself: found in any wire format, at any depth.
+
+A URL that the provider fetches leaves the deployment's egress rules behind and makes an answer depend on somebody
+else's server. Plain text that mentions a URL is nothing of the kind, and neither are `data:` URLs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from .caller_json import field_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_OPENAI_URLS: Final = ("image_url", "file_url")
+_GEMINI_URIS: Final = ("fileUri", "file_uri")
+_BEDROCK_PLACES: Final = ("s3Location", "s3_location")
+
+# Data of tools and callers, which no provider reads as content: a tool that takes an `image_url` is nobody's fetch.
+_OPAQUE: Final = frozenset(
+    (
+        "arguments",
+        "args",
+        "input_schema",
+        "inputSchema",
+        "metadata",
+        "parameters",
+        "schema",
+        "parametersJsonSchema",
+    )
+)
+_TOOL_USES: Final = frozenset(("tool_use", "server_tool_use", "mcp_tool_use"))
+
+
+def is_data_url(url: str) -> bool:
+    """Tell whether the URL carries its bytes itself, so that nothing is fetched."""
+    return url[:5].lower() == "data:"
+
+
+def remote_media(value: object, path: str) -> Iterator[str]:
+    """Return the paths of all media in a JSON value that the provider would fetch."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from remote_media(item, field_path(path, index))
+    elif isinstance(value, dict):
+        yield from _own(value, path)
+        for name, member in value.items():
+            if not _is_opaque(value, name):
+                yield from remote_media(member, field_path(path, name))
+
+
+def _own(block: dict[str, object], path: str) -> Iterator[str]:
+    for name in _OPENAI_URLS:
+        url = block.get(name)
+        if isinstance(url, dict):
+            if _is_remote(url.get("url")):
+                yield f"{path}.{name}.url"
+        elif _is_remote(url):
+            yield f"{path}.{name}"
+    for name in _GEMINI_URIS:
+        if _is_remote(block.get(name)):
+            yield f"{path}.{name}"
+    for name in _BEDROCK_PLACES:
+        if isinstance(block.get(name), dict):
+            yield f"{path}.{name}"
+    source = block.get("source")
+    if isinstance(source, dict) and str(source.get("type")).lower() == "url":
+        url = source.get("url")
+        if not (isinstance(url, str) and is_data_url(url)):
+            yield f"{path}.source.url"
+
+
+def _is_remote(url: object) -> bool:
+    return isinstance(url, str) and not is_data_url(url)
+
+
+def _is_opaque(block: dict[str, object], name: str) -> bool:
+    if name == "input":
+        return block.get("type") in _TOOL_USES or "toolUseId" in block
+    if name == "response":  # of a Gemini functionResponse
+        return "name" in block
+    return name in _OPAQUE

@@ -1,0 +1,1 @@
+"""One call from request to outcome: lookup, checks, deadline, bill, record."""

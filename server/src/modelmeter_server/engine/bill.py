@@ -1,0 +1,98 @@
+"""What a call cost, and the bill of a call that our own fault ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from modelmeter_server.core.answers import Answer
+from modelmeter_server.core.errors import Failure, failure
+from modelmeter_server.core.ladder import Evidence, severed
+from modelmeter_server.core.outcomes import Cause, Certainty, Disposition, End, Ending, Kind, Stage
+from modelmeter_server.core.pricing import price
+from modelmeter_server.core.usage import Usage
+
+if TYPE_CHECKING:
+    from modelmeter_server.core.accumulators import Accumulator
+    from modelmeter_server.core.models import ModelSpec
+    from modelmeter_server.core.pricing import PriceTable
+
+FAULT = "an internal fault of this service ended the call; its log tells more under the call id"
+"""What a caller may read of a fault of ours."""
+
+_NOTHING = Usage()
+
+
+def priced(
+    result: Answer | Failure, model: ModelSpec | None, tables: dict[str, PriceTable]
+) -> Answer | Failure:
+    """Fill in what the told usage costs. The provider's own figure wins; no price or no usage leaves it absent.
+
+    `tables` are the prices at the same provider instance, for work that it billed under other models' names.
+    """
+    told = result.usage is not None or bool(result.additional_usage)
+    if result.cost is not None or not told or model is None or model.price is None:
+        return result
+    cost = price(
+        model.price,
+        result.usage or _NOTHING,
+        result.certainty if result.usage is not None else Certainty.AT_LEAST,
+        service_tier=result.service_tier if isinstance(result, Answer) else None,
+        additional=result.additional_usage,
+        tables=tables,
+    )
+    return msgspec.structs.replace(result, cost=cost)
+
+
+def broken(accumulator: Accumulator | None, cause: Cause, *, written: bool, message: str) -> Failure:
+    """Return the failure of a call whose own code failed: the bill by the ladder, from what had arrived."""
+    stage = Stage.WRITTEN if written else Stage.NOT_WRITTEN
+    ending = Ending(end=End.CUT, cause=cause, stage=stage)
+    return severed(_evidence(accumulator), ending, message)
+
+
+def lost(cause: Cause, *, written: bool, message: str) -> Failure:
+    """Return the failure of a call of which not even the accumulator can be asked."""
+    return failure(
+        Kind.BUG,
+        message,
+        cause=cause,
+        stage=Stage.WRITTEN if written else Stage.NOT_WRITTEN,
+        certainty=Certainty.UNKNOWN if written else Certainty.NONE,
+    )
+
+
+def spoiled(answer: Answer) -> Failure:
+    """Return the failure of a call whose whole answer our own fault kept from its caller: it is paid for."""
+    return failure(
+        Kind.BUG,
+        FAULT,
+        cause=Cause.BUG,
+        stage=Stage.OUTPUT,
+        disposition=Disposition.LANDED,
+        certainty=answer.certainty,
+        usage=answer.usage,
+        additional_usage=answer.additional_usage,
+        estimated_output_tokens=answer.estimated_output_tokens,
+        cost=answer.cost,
+        model_served=answer.model_served,
+        provider_request_id=answer.provider_request_id,
+        provider_response_id=answer.provider_response_id,
+        partial_text=answer.text,
+    )
+
+
+def _evidence(accumulator: Accumulator | None) -> Evidence:
+    if accumulator is None:
+        return Evidence()
+    known = accumulator.snapshot()
+    return Evidence(
+        generated=known.generated,
+        usage=known.usage if known.usage is not None and known.usage.is_seen else None,
+        usage_is_final=known.certainty is Certainty.EXACT,
+        additional_usage=known.additional_usage,
+        model_served=known.model_served,
+        response_id=known.response_id,
+        partial_text=known.text,
+    )

@@ -1,0 +1,133 @@
+"""The engine: admits calls, plans them, runs them in the in-flight registry, drains them."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from modelmeter_server.core.errors import Failure, FieldViolation, failure
+from modelmeter_server.core.outcomes import Cause, Kind
+
+from .call import Call
+from .inflight import InFlight
+from .plan import Plan, Refused, find_model, plan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from modelmeter_server.core.requests import CompletionRequest
+    from modelmeter_server.drivers.driver import Driver
+
+    from .catalog import Catalog
+    from .recorder import Recorder
+
+MAX_CONCURRENT_CALLS = 1000
+"""Calls under way at once unless configured otherwise; more are refused, never queued."""
+
+RETRY_AFTER = 1.0
+"""Seconds that a refused caller is asked to wait: about the time in which some of a thousand calls end."""
+
+HEADROOM_SHARE = 0.05
+HEADROOM_LEAST = 0.05
+HEADROOM_MOST = 2.0
+"""What is kept of the caller's time so that the typed error still arrives: 5 %, from 50 ms to 2 s."""
+
+
+class Engine:
+    """Bring completion requests to recorded outcomes."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        drivers: Mapping[str, Driver],
+        recorder: Recorder,
+        *,
+        max_concurrent_calls: int = MAX_CONCURRENT_CALLS,
+    ) -> None:
+        """Serve the models of `catalog` through `drivers`, which are keyed by the provider instance's name."""
+        self.catalog = catalog
+        self._drivers = drivers
+        self._recorder = recorder
+        self._limit = max_concurrent_calls
+        self._admitted = 0
+        self._draining = False
+        self._inflight = InFlight()
+
+    @property
+    def calls_in_flight(self) -> int:
+        """Return how many calls are not settled yet."""
+        return len(self._inflight)
+
+    @property
+    def is_draining(self) -> bool:
+        """Say whether new calls are refused because the server is shutting down."""
+        return self._draining
+
+    def start(
+        self,
+        request: CompletionRequest,
+        *,
+        budget: float | None = None,
+        deltas: bool = False,
+        violations: Sequence[FieldViolation] = (),
+        prefix: str = "",
+    ) -> Call:
+        """Start a call; it runs whether or not anyone waits for it.
+
+        `budget` is how many seconds the caller waits, `None` for any time; `deltas` keeps deltas for a `LiveFeed`.
+        `violations` are mistakes found before, and `prefix` leads to the request's fields in the caller's message;
+        both end up in the refusal, with the engine's own findings.
+        """
+        refusal = self._shed()
+        work = functools.partial(
+            self._plan, request=request, refusal=refusal, found=violations, prefix=prefix
+        )
+        provider_budget = None if budget is None else budget - headroom(budget)
+        call = Call(request, work, self._recorder, budget=provider_budget, deltas=deltas)
+        call.task = self._inflight.launch(call)
+        if refusal is None:
+            self._admitted += 1
+            call.task.add_done_callback(self._release)
+        return call
+
+    def _shed(self) -> Failure | None:
+        if self._draining:
+            message = "this server is shutting down; another one will take the call"
+            return failure(Kind.DRAINING, message, cause=Cause.DRAIN, retry_after=RETRY_AFTER)
+        if self._admitted >= self._limit:
+            message = f"this server already runs {self._limit} calls, as many as it admits"
+            return failure(Kind.OVERLOADED, message, cause=Cause.LIMIT, retry_after=RETRY_AFTER)
+        return None
+
+    def _release(self, _task: object) -> None:
+        self._admitted -= 1
+
+    def _plan(
+        self,
+        call: Call,
+        *,
+        request: CompletionRequest,
+        refusal: Failure | None,
+        found: Sequence[FieldViolation],
+        prefix: str,
+    ) -> Plan:
+        if refusal is not None:
+            raise Refused(refusal)
+        model = find_model(self.catalog, request.model, found, f"{prefix}model")
+        call.model = model
+        call.driver = self._drivers[model.provider]
+        call.tables = self.catalog.price_tables(model.provider)
+        return plan(request, model, call.driver, found, prefix)
+
+    async def drain(self, limit: float) -> int:
+        """Refuse new calls, give those under way `limit` seconds, cut the rest, and wait until all are settled.
+
+        Return how many were cut. May be called again with a smaller limit to hurry.
+        """
+        self._draining = True
+        return await self._inflight.drain(limit)
+
+
+def headroom(budget: float) -> float:
+    """Return how many seconds of the caller's time are kept for the typed error to arrive."""
+    return min(max(budget * HEADROOM_SHARE, HEADROOM_LEAST), HEADROOM_MOST)

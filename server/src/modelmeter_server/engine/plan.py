@@ -1,0 +1,133 @@
+"""From a request to a provider request that is ready to be sent, or the refusal that names every mistake."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from modelmeter_server.core.answers import FREE_TEXT, Expectation
+from modelmeter_server.core.errors import Failure, FieldViolation, failure
+from modelmeter_server.core.models import ModelSpec
+from modelmeter_server.core.outcomes import Cause, Code, Kind
+from modelmeter_server.core.request_checks import check_request
+from modelmeter_server.core.text import cut_utf8
+from modelmeter_server.drivers.driver import PreparedRequest, RequestRefused
+
+from .schema_check import SchemaInvalid, expectation_for
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from modelmeter_server.core.requests import CompletionRequest
+    from modelmeter_server.drivers.driver import Driver
+
+    from .catalog import Catalog
+
+RESOURCE_NAME_BYTES = 256
+"""Bytes of a name that nobody has, as it is repeated to the caller."""
+
+_SCHEMA = "output_schema_json"
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be sent, to whom, and what the answer is held to."""
+
+    model: ModelSpec
+    prepared: PreparedRequest
+    expectation: Expectation
+
+
+class Refused(Exception):
+    """The request is wrong; carries the failure that says how."""
+
+    def __init__(self, verdict: Failure) -> None:
+        super().__init__(verdict.message)
+        self.verdict = verdict
+
+
+def find_model(
+    catalog: Catalog, name: str, found: Sequence[FieldViolation] = (), field: str = "model"
+) -> ModelSpec:
+    """Return the model of this name; raises Refused, with what else was `found`, when the deployment has none.
+
+    `field` is where the caller named it.
+    """
+    if not name:
+        missing = FieldViolation(field, "must be an alias of the deployment, or `provider/model`")
+        raise Refused(mistaken([*found, missing]))
+    model = catalog.find(name)
+    if model is None:
+        raise Refused(
+            failure(
+                Kind.REFUSED,
+                "this deployment serves no such model; ListModels names those that it serves",
+                cause=Cause.LIMIT,
+                code=Code.NOT_FOUND,
+                resource=cut_utf8(name, RESOURCE_NAME_BYTES),
+                violations=tuple(found),
+            )
+        )
+    return model
+
+
+def plan(
+    request: CompletionRequest,
+    model: ModelSpec,
+    driver: Driver,
+    found: Sequence[FieldViolation] = (),
+    prefix: str = "",
+) -> Plan:
+    """Check a request as a whole and encode it for its provider.
+
+    `found` are mistakes seen before, with their paths as the caller knows them; `prefix` leads to the request's own
+    fields in the caller's message. Raises Refused with all mistakes together.
+    """
+    if request.sensitivity > model.max_sensitivity:
+        raise Refused(_too_sensitive(request, model))
+    mistakes = list(check_request(request, model))
+    expectation = _expectation(request, model, mistakes)
+    if found or mistakes:
+        raise Refused(mistaken([*found, *_within(prefix, mistakes)]))
+    try:
+        prepared = driver.prepare(request, model)
+    except RequestRefused as refusal:
+        raise Refused(mistaken(_within(prefix, refusal.violations))) from None
+    return Plan(model=model, prepared=prepared, expectation=expectation)
+
+
+def _expectation(request: CompletionRequest, model: ModelSpec, mistakes: list[FieldViolation]) -> Expectation:
+    if any(each.field.startswith(_SCHEMA) for each in mistakes):
+        return FREE_TEXT
+    try:
+        return expectation_for(request, model)
+    except SchemaInvalid as error:
+        mistakes.append(FieldViolation(_SCHEMA, str(error)))
+        return FREE_TEXT
+
+
+def _within(prefix: str, mistakes: Sequence[FieldViolation]) -> list[FieldViolation]:
+    return [FieldViolation(prefix + each.field, each.description) for each in mistakes]
+
+
+def _too_sensitive(request: CompletionRequest, model: ModelSpec) -> Failure:
+    return failure(
+        Kind.REFUSED,
+        f"the prompt is {request.sensitivity.name} and the model may see {model.max_sensitivity.name} at most",
+        cause=Cause.LIMIT,
+        code=Code.PERMISSION_DENIED,
+    )
+
+
+def mistaken(mistakes: Sequence[FieldViolation]) -> Failure:
+    """Return the refusal of a request with these mistakes, at least one."""
+    first = f"{mistakes[0].field}: {mistakes[0].description}"
+    rest = len(mistakes) - 1
+    more = f" (and {rest} more {'mistake' if rest == 1 else 'mistakes'})" if rest else ""
+    return failure(
+        Kind.REFUSED,
+        f"bad request: {first}{more}",
+        cause=Cause.LIMIT,
+        code=Code.INVALID_ARGUMENT,
+        violations=tuple(mistakes),
+    )

@@ -1,0 +1,161 @@
+"""A `CompleteRequest` in the core's terms, with every mistake that only the wire form can have. Pure.
+
+What is wrong is reported and left out of the result, so that the checks of the core can look at the rest and all
+mistakes reach the caller together.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from modelmeter.v1 import message_pb2
+from modelmeter_server.core.errors import FieldViolation
+from modelmeter_server.core.requests import (
+    CompletionRequest,
+    Continuation,
+    Sensitivity,
+    Tool,
+    ToolChoice,
+    ToolMode,
+)
+
+from .convert_messages import messages_from
+from .words import REASONING_EFFORT_WORDS, SCHEMA_MODE_WORDS, SENSITIVITY_WORDS, TOOL_MODE_WORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from modelmeter.v1.model_service_pb2 import CompleteRequest, StreamCompleteRequest
+
+MAX_FLUSH_SECONDS = 1.0
+"""The longest that deltas may be gathered."""
+
+NOT_YET = "is not supported by this server yet: leave it out"
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_NUMBERS: tuple[Literal["max_output_tokens", "temperature", "top_p", "top_k", "seed"], ...] = (
+    "max_output_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "seed",
+)
+_UNBUILT: tuple[Literal["effect", "ceiling", "retry_policy"], ...] = ("effect", "ceiling", "retry_policy")
+
+_Word = TypeVar("_Word")
+
+
+class Violations(list[FieldViolation]):
+    """The mistakes found so far, with their paths in the caller's message."""
+
+    def __init__(self, prefix: str = "") -> None:
+        """Begin with none; `prefix` leads to the request inside the caller's message."""
+        super().__init__()
+        self.prefix = prefix
+
+    def add(self, field: str, description: str) -> None:
+        """Note a mistake at a path relative to the request."""
+        self.append(FieldViolation(self.prefix + field, description))
+
+    def word(self, field: str, number: int, words: Mapping[int, _Word]) -> _Word | None:
+        """Return the member of this number; `None` for UNSPECIFIED, and for an unknown one, which is noted."""
+        word = words.get(number)
+        if word is None and number:
+            self.add(
+                field, f"{number} is not a value that this server knows: update the server or choose another"
+            )
+        return word
+
+
+def completion_request(message: CompleteRequest, found: Violations) -> CompletionRequest:
+    """Return the request in the core's terms; mistakes of the wire form are added to `found`."""
+    prompt = message.WhichOneof("prompt")
+    for field in _UNBUILT:
+        if message.HasField(field):
+            found.add(field, NOT_YET)
+    if message.system_trust:
+        _check_trust(message.system_trust, found)
+    return CompletionRequest(
+        model=message.model,
+        call_id=_call_id(message.call_id, found),
+        text=message.text if prompt == "text" else None,
+        messages=messages_from(message.messages.messages, found) if prompt == "messages" else None,
+        native_json=message.native_json if prompt == "native_json" else None,
+        system=message.system,
+        tools=tuple(map(_tool, message.tools)),
+        tool_choice=_tool_choice(message.tool_choice, found) if message.HasField("tool_choice") else None,
+        output_schema_json=message.output_schema_json,
+        schema_mode=found.word("schema_mode", message.schema_mode, SCHEMA_MODE_WORDS),
+        stop_sequences=tuple(message.stop_sequences),
+        reasoning_effort=found.word("reasoning_effort", message.reasoning_effort, REASONING_EFFORT_WORDS),
+        provider_options_json=message.provider_options_json,
+        continuation=_continuation(message),
+        sensitivity=_sensitivity(message.sensitivity, found),
+        labels=dict(message.labels),
+        **{name: getattr(message, name) for name in _NUMBERS if message.HasField(name)},
+    )
+
+
+def flush_interval(message: StreamCompleteRequest, default: float, found: Violations) -> float:
+    """Return the seconds between two messages of a stream."""
+    if not message.HasField("flush_interval"):
+        return default
+    seconds = message.flush_interval.seconds + message.flush_interval.nanos / 1e9
+    if 0 <= seconds <= MAX_FLUSH_SECONDS:
+        return seconds
+    found.append(FieldViolation("flush_interval", "must be from 0 to 1 s"))
+    return default
+
+
+def _call_id(text: str, found: Violations) -> str:
+    """Return the caller's id in the canonical lower case, or a new one."""
+    if _UUID.fullmatch(text):
+        return text.lower()
+    if text:
+        found.add("call_id", "must be a UUID such as 7d3cfb0a-3a4e-4f0e-9d0b-0c6f5a1e2b3c, or empty")
+    return str(uuid.uuid4())
+
+
+def _check_trust(number: int, found: Violations) -> None:
+    if number == message_pb2.TRUST_UNTRUSTED:
+        found.add(
+            "system_trust",
+            "untrusted instructions are refused: send text from outside as a message and keep `system` your own",
+        )
+    else:
+        found.word("system_trust", number, {message_pb2.TRUST_TRUSTED: True})
+
+
+def _sensitivity(number: int, found: Violations) -> Sensitivity:
+    word = found.word("sensitivity", number, SENSITIVITY_WORDS) or Sensitivity.PUBLIC
+    if word > Sensitivity.PUBLIC:
+        found.add(
+            "sensitivity", f"{word.name} is not supported by this server yet: PUBLIC is all it can keep"
+        )
+        return Sensitivity.PUBLIC
+    return word
+
+
+def _tool(message: message_pb2.Tool) -> Tool:
+    return Tool(
+        name=message.name,
+        description=message.description,
+        parameters_json=message.parameters_json,
+        strict=message.strict,
+    )
+
+
+def _tool_choice(message: message_pb2.ToolChoice, found: Violations) -> ToolChoice:
+    return ToolChoice(
+        mode=found.word("tool_choice.mode", message.mode, TOOL_MODE_WORDS) or ToolMode.AUTO,
+        name=message.name,
+        disable_parallel_calls=message.disable_parallel_calls,
+    )
+
+
+def _continuation(message: CompleteRequest) -> Continuation | None:
+    if not message.HasField("continuation"):
+        return None
+    return Continuation(message.continuation.provider, message.continuation.state_json)

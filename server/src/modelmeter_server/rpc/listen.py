@@ -1,0 +1,85 @@
+"""Open the addresses that the server listens on, with an error that names the address and the fix."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class ListenError(Exception):
+    """An address cannot be listened on; the message says why and what to do."""
+
+
+class TlsFiles(msgspec.Struct, frozen=True):
+    """PEM files of a server that speaks TLS."""
+
+    certificate: Path
+    """The chain, the server's own certificate first."""
+    key: Path
+    """The unencrypted key."""
+
+
+def open_addresses(
+    server: grpc.aio.Server, addresses: Sequence[str], tls: TlsFiles | None, *, allow_insecure: bool
+) -> list[str]:
+    """Open every address and return them as bound: a port 0 is replaced by the port that was chosen.
+
+    Raises ListenError: without TLS, for an address that other machines can reach unless `allow_insecure`; for an
+    address that is in use or not ours; for TLS files that cannot be read.
+    """
+    credentials = _credentials(tls) if tls is not None else None
+    for address in addresses:
+        if credentials is None and not allow_insecure and not is_loopback(address):
+            message = (
+                f"will not listen on {address} without TLS, because other machines can reach it: configure TLS, "
+                "listen on 127.0.0.1, or allow it explicitly (allow_insecure = true) if something else shields it"
+            )
+            raise ListenError(message)
+    return [_open(server, address, credentials) for address in addresses]
+
+
+def _open(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> str:
+    try:
+        if credentials is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, credentials)
+    except RuntimeError:
+        port = 0
+    if not port:
+        message = (
+            f"cannot listen on {address}: another process has the port, the address is not this machine's, or the "
+            "port needs more rights; stop the other process or choose another address"
+        )
+        raise ListenError(message)
+    host, colon, asked = address.rpartition(":")
+    return f"{host}:{port}" if colon and asked == "0" else address
+
+
+def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:
+    try:
+        pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
+    except OSError as error:
+        message = f"cannot read the TLS file {error.filename}: {error.strerror}"
+        raise ListenError(message) from None
+    return grpc.ssl_server_credentials([pair])
+
+
+def is_loopback(address: str) -> bool:
+    """Say whether only this machine can reach an address; a name other than localhost may mean anything."""
+    if address.startswith(("unix:", "unix-abstract:")):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

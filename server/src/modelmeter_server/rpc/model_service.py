@@ -1,0 +1,186 @@
+"""ModelService: convert, call the engine, convert. A failure goes out as a status that carries its bill.
+
+The fence: the moment the provider's request is written, initial metadata is sent. From then on no gRPC client
+repeats the call by itself (gRFC A6), whatever its retry policy says.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+
+import grpc
+import msgspec
+
+from modelmeter.v1 import model_service_pb2, model_service_pb2_grpc
+from modelmeter_server.core.answers import Answer
+from modelmeter_server.core.calls import CallOutcome
+from modelmeter_server.core.errors import Failure
+from modelmeter_server.core.outcomes import Cause
+from modelmeter_server.engine.bill import FAULT, spoiled
+from modelmeter_server.engine.call import LATE
+from modelmeter_server.engine.plan import Refused, find_model, mistaken
+from modelmeter_server.engine.stream import FLUSH_INTERVAL, LiveFeed, Started
+from modelmeter_server.telemetry.log import get_logger
+
+from .boundary import current_call_id
+from .convert_answer import event_from, fill_completion
+from .convert_model import fill_model
+from .convert_request import Violations, completion_request, flush_interval
+from .paging import page_size, page_token, position
+from .status import fill_in_band, trailer
+
+if TYPE_CHECKING:
+    from grpc.aio import ServicerContext
+
+    from modelmeter.v1 import completion_pb2
+    from modelmeter.v1.model_service_pb2 import (
+        CompleteRequest,
+        CompleteResponse,
+        GetModelRequest,
+        GetModelResponse,
+        ListModelsRequest,
+        ListModelsResponse,
+        StreamCompleteRequest,
+        StreamCompleteResponse,
+    )
+    from modelmeter_server.engine.call import Call
+    from modelmeter_server.engine.engine import Engine
+
+_log = get_logger(__name__)
+
+CALL_ID_KEY: Final = "modelmeter-call-id"
+"""Initial metadata with the call's id: the sign that the provider's request was written."""
+
+
+class ModelService(model_service_pb2_grpc.ModelServiceServicer):
+    """Serve completions and the catalog. All handlers are coroutines: a plain generator would block the loop."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def Complete(
+        self, request: CompleteRequest, context: ServicerContext[CompleteRequest, CompleteResponse]
+    ) -> CompleteResponse:
+        """Return a whole completion."""
+        found = Violations()
+        asked = completion_request(request, found)
+        call = self._engine.start(asked, budget=_remaining(context), violations=found)
+        current_call_id.set(call.call_id)
+        try:
+            if await call.dispatched():
+                await context.send_initial_metadata(((CALL_ID_KEY, call.call_id),))
+            outcome = await call.outcome()
+        except BaseException as error:
+            _leave(call, context, error)
+            raise
+        response = model_service_pb2.CompleteResponse()
+        outcome = _delivered(response.completion, outcome)
+        if isinstance(outcome.result, Failure):
+            await _abort(context, outcome, outcome.result)
+        return response
+
+    async def StreamComplete(  # type: ignore[override]  # writes by itself: it hears of a leaving caller in one shape
+        self,
+        request: StreamCompleteRequest,
+        context: ServicerContext[StreamCompleteRequest, StreamCompleteResponse],
+    ) -> None:
+        """Send a completion as it comes."""
+        found = Violations("request.")
+        asked = completion_request(request.request, found)
+        interval = flush_interval(request, FLUSH_INTERVAL, found)
+        budget = _remaining(context)
+        call = self._engine.start(asked, budget=budget, deltas=True, violations=found, prefix=found.prefix)
+        current_call_id.set(call.call_id)
+        try:
+            await _relay(LiveFeed(call, interval), context)
+        except BaseException as error:
+            _leave(call, context, error)
+            raise
+
+    async def ListModels(
+        self, request: ListModelsRequest, context: ServicerContext[ListModelsRequest, ListModelsResponse]
+    ) -> ListModelsResponse:
+        """Return a page of models."""
+        found = Violations()
+        size = page_size(request.page_size, found)
+        after = position(request.page_token, found)
+        if found:
+            await _refuse(context, mistaken(found))
+        models, rest = self._engine.catalog.page(after, size)
+        response = model_service_pb2.ListModelsResponse(next_page_token=page_token(rest) if rest else "")
+        for model in models:
+            fill_model(response.models.add(), model)
+        return response
+
+    async def GetModel(
+        self, request: GetModelRequest, context: ServicerContext[GetModelRequest, GetModelResponse]
+    ) -> GetModelResponse:
+        """Return one model."""
+        try:
+            model = find_model(self._engine.catalog, request.name, field="name")
+        except Refused as refusal:
+            await _refuse(context, refusal.verdict, request.name)
+        response = model_service_pb2.GetModelResponse()
+        fill_model(response.model, model)
+        return response
+
+
+async def _relay(feed: LiveFeed, context: ServicerContext[Any, Any]) -> None:
+    while True:
+        for event in await feed.next():
+            if isinstance(event, CallOutcome):
+                await _finish(event, context)
+                return
+            if isinstance(event, Started):
+                await context.send_initial_metadata(((CALL_ID_KEY, event.call_id),))
+            await context.write(event_from(event))
+
+
+async def _finish(outcome: CallOutcome, context: ServicerContext[Any, Any]) -> None:
+    response = model_service_pb2.StreamCompleteResponse()
+    if isinstance(outcome.result, Answer):
+        outcome = _delivered(response.completion, outcome)
+    if isinstance(outcome.result, Failure):
+        fill_in_band(response.failed, outcome, outcome.result)
+        await context.write(response)
+        await _abort(context, outcome, outcome.result)
+    await context.write(response)
+
+
+def _delivered(message: completion_pb2.Completion, outcome: CallOutcome) -> CallOutcome:
+    """Write an answer into its message; if that fails, which is our fault, the outcome keeps its bill."""
+    if not isinstance(outcome.result, Answer):
+        return outcome
+    try:
+        fill_completion(message, outcome, outcome.result)
+    except Exception:  # noqa: BLE001 - the answer is lost, its bill must not be
+        _log.exception("an answer cannot be written", call_id=outcome.call_id)
+        return msgspec.structs.replace(outcome, result=spoiled(outcome.result))
+    return outcome
+
+
+def _remaining(context: ServicerContext[Any, Any]) -> float | None:
+    return cast(
+        "float | None", context.time_remaining()
+    )  # typeshed does not say that a call may have no deadline
+
+
+def _leave(call: Call, context: ServicerContext[Any, Any], error: BaseException) -> None:
+    """Close the provider's connection; the call works out its bill without us. Harmless when it has ended."""
+    remaining = _remaining(context)
+    if isinstance(error, Exception) and not isinstance(error, grpc.aio.BaseError):
+        call.cut(Cause.BUG, FAULT)
+    elif remaining is not None and remaining <= 0:
+        call.cut(Cause.DEADLINE, LATE)
+    else:
+        call.cut(Cause.CALLER, "the caller left before the answer was whole")
+
+
+async def _abort(context: ServicerContext[Any, Any], outcome: CallOutcome, failed: Failure) -> NoReturn:
+    # Not abort_with_status: instrumentation does not see its code.
+    end = trailer(outcome, failed)
+    await context.abort(end.code, end.message, end.metadata)
+
+
+async def _refuse(context: ServicerContext[Any, Any], failed: Failure, model: str = "") -> NoReturn:
+    await _abort(context, CallOutcome(call_id="", model_asked=model, result=failed), failed)

@@ -1,0 +1,41 @@
+"""Page sizes and page tokens. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from .convert_request import Violations
+
+DEFAULT_PAGE: Final = 100
+LARGEST_PAGE: Final = 1000
+
+_MARK: Final = b"m1:"
+
+
+def page_size(asked: int, found: Violations) -> int:
+    """Return how many items a page has: 0 asks for the default, more than `LARGEST_PAGE` is cut to that."""
+    if asked < 0:
+        found.add("page_size", "must not be negative")
+    return min(asked, LARGEST_PAGE) if asked > 0 else DEFAULT_PAGE
+
+
+def page_token(position: str) -> str:
+    """Return the token of a page that follows `position`."""
+    return base64.urlsafe_b64encode(_MARK + position.encode()).decode()
+
+
+def position(token: str, found: Violations) -> str:
+    """Return the position of a token; the start for an empty token and for one that this server never gave out."""
+    if not token:
+        return ""
+    try:
+        data = base64.b64decode(token.encode(), altchars=b"-_", validate=True)
+        if data.startswith(_MARK):
+            return data.removeprefix(_MARK).decode()
+    except (binascii.Error, UnicodeError):
+        pass
+    found.add("page_token", "must be `next_page_token` of the page before, or empty")
+    return ""

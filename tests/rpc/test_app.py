@@ -1,0 +1,105 @@
+"""The composition root: from settings to a server that answers, drains on a signal and comes to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import msgspec
+import pytest
+
+from modelmeter.v1 import error_pb2, model_service_pb2, model_service_pb2_grpc
+from modelmeter_server import app
+from modelmeter_server.config import ConfigError, ProviderSettings, Secret, load
+from modelmeter_server.drivers.http_driver import HttpDriver
+from modelmeter_server.rpc.listen import ListenError
+from tests.support.running_server import Details, Memory, asking, read_all, streaming
+
+SETTINGS = load(None, {}, listen=["127.0.0.1:0"])
+
+
+async def asked(address: str, ask: Callable[[Any], Awaitable[Any]]) -> Any:
+    """Do something with a stub for this address."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        return await ask(model_service_pb2_grpc.ModelServiceStub(channel))
+
+
+async def test_the_built_in_configuration_answers_and_lists_its_models():
+    memory = Memory()
+    async with app.running(SETTINGS, memory) as (address,):
+        answer = await asked(address, lambda stub: stub.Complete(asking(model="replay/answer"), timeout=5))
+        request = model_service_pb2.ListModelsRequest()
+        models = await asked(address, lambda stub: stub.ListModels(request, timeout=5))
+    assert answer.completion.text
+    assert answer.completion.HasField("cost")
+    assert "replay/answer" in [model.name for model in models.models]
+    assert [outcome.call_id for outcome in memory.outcomes] == [answer.completion.call_id]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_drains_the_server_and_ends_it(number):
+    addresses: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(app.serve(SETTINGS, lambda bound: addresses.set_result(bound[0])))
+    async with grpc.aio.insecure_channel(await addresses) as channel:
+        call: Any = model_service_pb2_grpc.ModelServiceStub(channel).StreamComplete(
+            streaming(model="replay/drip"), timeout=20
+        )
+        await call.read()
+        os.kill(os.getpid(), number)
+        events, error = await read_all(call)
+    assert error is None
+    assert events[-1].HasField("completion")
+    await serving
+
+
+async def test_a_second_signal_cuts_what_is_left():
+    addresses: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(app.serve(SETTINGS, lambda bound: addresses.set_result(bound[0])))
+    async with grpc.aio.insecure_channel(await addresses) as channel:
+        call: Any = model_service_pb2_grpc.ModelServiceStub(channel).StreamComplete(
+            streaming(model="replay/stall"), timeout=20
+        )
+        await call.read()
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+        _, error = await read_all(call)
+    await serving
+    assert error is not None
+    assert Details(error).model_error.cause == error_pb2.CAUSE_DRAIN
+
+
+async def test_a_port_in_use_is_told_and_leaves_nothing_open():
+    async with app.running(SETTINGS) as (address,):
+        taken = load(None, {}, listen=[address])
+        with pytest.raises(ListenError, match="another process has the port"):
+            await app.serve(taken)
+
+
+def test_a_provider_instance_gets_the_driver_of_its_kind():
+    settings = ProviderSettings(
+        name="claude", kind="anthropic", base_url="https://api.example.test/v1", api_key=Secret("sk-secret")
+    )
+    driver = app.make_driver(settings)
+    assert isinstance(driver, HttpDriver)
+    assert (driver.name, driver.kind) == ("claude", "anthropic")
+
+
+def test_direct_names_are_served_where_the_provider_allows_them():
+    (provider,) = SETTINGS.providers
+    drivers = {provider.name: app.make_driver(provider)}
+    closed = msgspec.structs.replace(SETTINGS, models=())
+    allowed = msgspec.structs.replace(provider, allow_direct_models=True)
+    opened = msgspec.structs.replace(closed, providers=(allowed,))
+    assert app.make_catalog(closed, drivers).find("replay/answer") is None
+    model = app.make_catalog(opened, drivers).find("replay/answer")
+    assert model is not None
+    assert model.provider_model == "answer"
+
+
+def test_mistakes_in_the_configuration_are_raised_before_anything_runs():
+    with pytest.raises(ConfigError):
+        load(None, {}, listen=["nowhere"])

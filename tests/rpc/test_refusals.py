@@ -1,0 +1,160 @@
+"""Bad requests: every mistake at once, none reaches the provider."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from modelmeter.v1 import error_pb2, message_pb2, model_service_pb2, usage_pb2
+from modelmeter_server.core.errors import FieldViolation
+from modelmeter_server.core.requests import FORCED_TOOL
+from modelmeter_server.drivers.driver import RequestRefused
+from modelmeter_server.rpc.boundary import MAX_REQUEST_BYTES
+from tests.support.running_server import Details, asking, read_all, serving, streaming
+from tests.support.scripted_driver import Hold, ScriptedDriver, answering
+
+
+async def refused(request, driver=None) -> Details:
+    """Send a request that must be refused before anything is sent; return the details."""
+    driver = driver or ScriptedDriver(answering())
+    async with serving(driver, channel_options=[("grpc.max_send_message_length", -1)]) as running:
+        if isinstance(request, model_service_pb2.StreamCompleteRequest):
+            _, error = await read_all(running.stub.StreamComplete(request, timeout=10))
+        else:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await running.stub.Complete(request, timeout=10)
+            error = caught.value
+    assert driver.calls == [], "nothing may reach the provider"
+    assert error is not None
+    details = Details(error)
+    assert details.info.reason == "REFUSED"
+    assert details.model_error.certainty == usage_pb2.CERTAINTY_NONE
+    assert details.model_error.attempts_total == 0
+    assert error.code().value[0] == details.status.code
+    return details
+
+
+def fields(details: Details) -> set[str]:
+    return {violation.field for violation in details.bad_request.field_violations}
+
+
+async def test_an_unknown_model_is_not_found_by_its_name():
+    details = await refused(asking(model="gpt-99"))
+    assert details.status.code == grpc.StatusCode.NOT_FOUND.value[0]
+    assert (details.resource.resource_type, details.resource.resource_name) == (
+        "modelmeter.v1.Model",
+        "gpt-99",
+    )
+    assert details.model_error.model_asked == "gpt-99"
+
+
+async def test_a_request_that_names_no_model_says_so_beside_its_other_mistakes():
+    details = await refused(asking(model="", call_id="7"))
+    assert details.status.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+    assert fields(details) == {"model", "call_id"}
+
+
+async def test_a_schema_that_is_wrong_is_one_mistake():
+    details = await refused(asking(output_schema_json='{"$ref": "file:///etc/passwd"}'))
+    assert [each.field for each in details.bad_request.field_violations] == ["output_schema_json"]
+
+
+async def test_mistakes_of_the_wire_form_and_of_the_request_are_reported_together():
+    request = asking("", call_id="7", output_schema_json="{")
+    request.retry_policy.ambiguous = True
+    request.effect.key = "k"
+    request.ceiling.tokens = 5
+    request.sensitivity = message_pb2.SENSITIVITY_SECRET
+    request.schema_mode = 77  # type: ignore[assignment]  # a number that this version has no name for
+    request.reasoning_effort = 78  # type: ignore[assignment]  # the same
+    request.system_trust = message_pb2.TRUST_UNTRUSTED
+    details = await refused(request)
+    assert details.status.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+    assert fields(details) >= {
+        "text",
+        "call_id",
+        "output_schema_json",
+        "retry_policy",
+        "effect",
+        "ceiling",
+        "sensitivity",
+        "schema_mode",
+        "reasoning_effort",
+        "system_trust",
+    }
+    assert all(each.description for each in details.bad_request.field_violations)
+
+
+async def test_a_field_that_is_not_enforced_yet_says_so():
+    request = asking()
+    request.ceiling.tokens = 5
+    (violation,) = (await refused(request)).bad_request.field_violations
+    assert violation.field == "ceiling"
+    assert "not supported by this server yet" in violation.description
+
+
+async def test_paths_in_a_stream_start_at_the_stream_request():
+    request = streaming("", call_id="7")
+    request.flush_interval.seconds = 9
+    assert fields(await refused(request)) >= {"flush_interval", "request.call_id", "request.text"}
+
+
+async def test_what_the_provider_cannot_do_is_refused_with_its_field():
+    driver = ScriptedDriver(answering())
+
+    def refuse(request):
+        raise RequestRefused(FieldViolation("seed", "this provider has no seed: leave it out"))
+
+    driver.refuse = refuse
+    assert fields(await refused(asking(seed=1), driver)) == {"seed"}
+
+
+async def test_a_tool_with_the_name_of_the_forced_tool_is_refused():
+    details = await refused(asking(tools=[message_pb2.Tool(name=FORCED_TOOL)]))
+    assert fields(details) == {"tools[0].name"}
+
+
+async def test_a_request_that_is_too_large_is_refused_with_a_type():
+    details = await refused(asking("x" * (MAX_REQUEST_BYTES + 1)))
+    assert details.status.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+    assert f"{MAX_REQUEST_BYTES:,}" in details.status.message
+
+
+async def test_bytes_that_are_no_message_are_refused_with_a_type():
+    async with serving(ScriptedDriver(answering())) as running:
+        raw = running.channel.unary_unary(
+            "/modelmeter.v1.ModelService/Complete", request_serializer=bytes, response_deserializer=bytes
+        )
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await raw(b"\xff\xff\xff", timeout=5)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert Details(caught.value).model_error.kind == error_pb2.ERROR_KIND_REFUSED
+
+
+async def test_a_full_server_sheds_with_a_wait_and_takes_calls_again_later():
+    hold = Hold()
+    async with serving(ScriptedDriver([hold, *answering()]), max_concurrent_calls=1) as running:
+        first = running.stub.Complete(asking(), timeout=10)
+        await hold.reached.wait()
+        error = await running.error()
+        hold.go.set()
+        await first
+        assert (await running.ask()).completion.text
+    details = Details(error)
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert details.info.reason == "OVERLOADED"
+    assert details.retry.retry_delay.ToSeconds() == 1
+    assert details.metadata["grpc-retry-pushback-ms"] == "1000"
+
+
+async def test_many_mistakes_fit_the_trailers_of_a_real_connection():
+    request = asking()
+    for index in range(1000):
+        message = request.messages.messages.add(role=message_pb2.ROLE_USER)
+        message.parts.add()
+        message.parts[0].text = "" if index % 2 else "\N{SNOWMAN}"
+        if index % 2:
+            message.parts[0].ClearField("content")
+    details = await refused(request)
+    assert len(details.bad_request.field_violations) > 5
+    assert "more mistakes" in details.bad_request.field_violations[-1].description
