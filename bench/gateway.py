@@ -9,10 +9,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from modelmeter_server import app
 from modelmeter_server.config import ProviderSettings, ServerSettings, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def _announce(addresses: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ class NaiveModelService(service_grpc.ModelServiceServicer):
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         self._client = httpx.AsyncClient(base_url=url, limits=limits, timeout=60, trust_env=False)
 
-    async def Complete(  # noqa: N802 - the name of the RPC
+    async def Complete(
         self, request: service_pb2.CompleteRequest, context: object
     ) -> service_pb2.CompleteResponse:
         """Ask the provider and gather its events."""
@@ -58,7 +58,10 @@ class NaiveModelService(service_grpc.ModelServiceServicer):
 
 async def _serve(url: str) -> None:
     server = grpc.aio.server()
-    service_grpc.add_ModelServiceServicer_to_server(NaiveModelService(url), server)
+    service_grpc.add_ModelServiceServicer_to_server(
+        NaiveModelService(url),  # type: ignore[abstract]  # the one RPC that is measured
+        server,
+    )
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     print(port, flush=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from typing import Any
 
 EVENTS = 400
 """Text deltas in the answer: a page of text."""
@@ -16,7 +17,7 @@ EVENTS = 400
 
 def answer_bytes(deltas: int = EVENTS) -> bytes:
     """Return the HTTP answer with an Anthropic stream of so many text deltas."""
-    events = [
+    events: list[dict[str, Any]] = [
         {
             "type": "message_start",
             "message": {
@@ -45,7 +46,7 @@ def answer_bytes(deltas: int = EVENTS) -> bytes:
     return head + b"".join(map(_chunk, events)) + b"0\r\n\r\n"
 
 
-def _chunk(event: dict[str, object]) -> bytes:
+def _chunk(event: dict[str, Any]) -> bytes:
     data = json.dumps(event, separators=(",", ":"))
     payload = f"event: {event['type']}\ndata: {data}\n\n".encode()
     return b"%x\r\n%b\r\n" % (len(payload), payload)

@@ -14,11 +14,11 @@ async def test_the_demo_shows_each_ending_with_what_is_known_of_its_cost():
     summary = result.out.split("What is known of these calls\n")[1].splitlines()
     cells = [line.split()[:2] for line in summary[1:6]]
     assert cells == [
-        ["replay/drip", "answered"],
-        ["replay/cut", "INTERRUPTED"],
-        ["replay/cut_before_usage", "UNACCOUNTED"],
-        ["replay/refused", "REFUSED"],
-        ["replay/rate_limited", "RATE_LIMITED"],
+        ["drip", "answered"],
+        ["cut", "INTERRUPTED"],
+        ["cut_before_usage", "UNACCOUNTED"],
+        ["refused", "REFUSED"],
+        ["rate_limited", "RATE_LIMITED"],
     ]
     for line, word in zip(summary[1:6], ["EXACT", "AT_LEAST", "UNKNOWN", "NONE", "NONE"], strict=True):
         assert word in line

@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import click
 import pytest
 
 import modelmeter
+from modelmeter.cli.program import program
+from tests.support import ROOT
 from tests.support.command_line import environment, run
 
 SERVER_COMMANDS = ("config", "demo", "healthcheck", "serve")
@@ -80,3 +83,14 @@ def test_without_the_server_its_commands_say_how_to_get_it(command):
     )
     assert found.returncode == 2
     assert f'"{command}" comes with the server: pip install modelmeter-server' in found.stderr
+
+
+def test_the_document_tells_every_command_and_every_variable():
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    context = click.Context(program)
+    names = program.list_commands(context)
+    commands = [command for name in names if (command := program.get_command(context, name))]
+    assert len(commands) == len(names)
+    assert [name for name in names if f"`modelmeter {name}" not in text] == []
+    variables = {param.envvar for command in commands for param in command.params if param.envvar}
+    assert [name for name in variables if f"| `{name}` |" not in text] == []

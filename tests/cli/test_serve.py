@@ -80,8 +80,25 @@ async def test_a_second_signal_cuts_what_runs_and_the_caller_is_told_the_bill(se
 async def test_a_port_in_use_is_told_in_one_line(replay_address):
     result = await run("serve", "--listen", replay_address)
     assert (result.code, result.out) == (1, "")
+    assert result.err == (
+        f"cannot listen on {replay_address}: Address already in use; "
+        "stop the other process, or choose another port\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("192.0.2.1:0", "Cannot assign requested address; choose an address of this machine"),
+        ("host.invalid:0", "choose another address"),
+    ],
+)
+async def test_an_address_that_is_not_this_machine_s_is_told_in_one_line(address, words):
+    result = await run("serve", "--listen", address, env={"MODELMETER_ALLOW_INSECURE": "true"})
+    assert (result.code, result.out) == (1, "")
     (line,) = result.err.splitlines()
-    assert line.startswith(f"cannot listen on {replay_address}: ")
+    assert line.startswith(f"cannot listen on {address}: ")
+    assert line.endswith(words)
 
 
 async def test_an_address_for_other_machines_is_refused_without_tls():

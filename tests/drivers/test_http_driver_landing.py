@@ -11,14 +11,15 @@ from modelmeter_server.config.secret import Secret
 from modelmeter_server.core.answers import FREE_TEXT
 from modelmeter_server.core.errors import Failure
 from modelmeter_server.core.models import ModelSpec
-from modelmeter_server.core.outcomes import Certainty, Disposition, Kind, Stage
+from modelmeter_server.core.outcomes import Cause, Certainty, Disposition, Kind, Stage
 from modelmeter_server.drivers.driver import PreparedRequest
-from modelmeter_server.drivers.http import Endpoint
+from modelmeter_server.drivers.http import Endpoint, Fault, Limits
 from modelmeter_server.drivers.http_driver import HttpCall, HttpDriver
 from modelmeter_server.drivers.wire_formats import WIRE_FORMATS
-from tests.drivers.http.landing_table import LANDINGS, Landing
+from tests.drivers.http.landing_table import LANDINGS, START, Landing
 from tests.drivers.http.test_landing import Scene, arrange
-from tests.support.fault_server import Authority
+from tests.support.fault_server import Authority, FaultServer
+from tests.support.wire_faults import event_stream
 
 MODEL = ModelSpec(name="m", provider="p", provider_kind="anthropic", provider_model="m")
 
@@ -131,3 +132,15 @@ async def test_a_refused_connection_is_worth_repeating(authority: Authority) -> 
         result = await _call(driver, Ears()).run()
     assert isinstance(result, Failure)
     assert (result.kind, result.retryable) == (Kind.UNREACHABLE, True)
+
+
+async def test_an_event_over_the_configured_limit_is_a_dead_connection(authority: Authority) -> None:
+    """What had been told before the large event still counts."""
+    landing = Landing("large event", Stage.BODY, Fault.NONE, None, None, None, limits=Limits(event_bytes=300))
+    large = b'event: content_block_delta\ndata: {"pad":"' + b"x" * 400 + b'"}\n\n'
+    async with FaultServer(event_stream([START, large])) as server, AsyncExitStack() as stack:
+        driver = _driver(Scene(server.url), landing, authority)
+        stack.push_async_callback(driver.aclose)
+        result = await _call(driver, Ears()).run()
+    assert isinstance(result, Failure)
+    assert (result.kind, result.cause, result.certainty) == (Kind.INTERRUPTED, Cause.LIMIT, Certainty.AT_LEAST)

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from structlog.testing import capture_logs
 
 from modelmeter.v1 import error_pb2, usage_pb2
 from modelmeter_server.core.outcomes import Cause, Certainty, Kind
@@ -67,13 +68,15 @@ def test_headroom_is_five_percent_within_bounds(budget, kept):
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_caller_that_leaves_closes_the_providers_connection_and_settles_the_bill(stream):
     script, hold = stalling()
-    async with serving(ScriptedDriver(script)) as running:
-        asked: Any = asyncio.create_task(running.ask(stream=stream, timeout=20))
-        await hold.reached.wait()
-        asked.cancel()
-        async with asyncio.timeout(1):
-            await running.driver.calls[0].closed.wait()
-        assert await is_settled(running)
+    with capture_logs() as logs:
+        async with serving(ScriptedDriver(script)) as running:
+            asked: Any = asyncio.create_task(running.ask(stream=stream, timeout=20))
+            await hold.reached.wait()
+            asked.cancel()
+            async with asyncio.timeout(1):
+                await running.driver.calls[0].closed.wait()
+            assert await is_settled(running)
+    assert logs == [], "a caller that leaves is no fault"
     (failed,) = running.memory.failures
     assert running.driver.calls[0].cut_by is Cause.CALLER
     assert (failed.kind, failed.cause, failed.certainty) == (

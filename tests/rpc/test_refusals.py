@@ -48,6 +48,12 @@ async def test_an_unknown_model_is_not_found_by_its_name():
     assert details.model_error.model_asked == "gpt-99"
 
 
+async def test_an_unknown_model_does_not_hide_the_mistakes_of_the_wire_form():
+    details = await refused(asking(model="gpt-99", call_id="7"))
+    assert details.status.code == grpc.StatusCode.NOT_FOUND.value[0]
+    assert fields(details) == {"call_id"}
+
+
 async def test_a_request_that_names_no_model_says_so_beside_its_other_mistakes():
     details = await refused(asking(model="", call_id="7"))
     assert details.status.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]

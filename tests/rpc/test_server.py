@@ -16,7 +16,7 @@ from modelmeter.v1 import model_service_pb2, model_service_pb2_grpc
 from modelmeter_server.engine.catalog import Catalog
 from modelmeter_server.engine.engine import Engine
 from modelmeter_server.rpc.listen import ListenError, TlsFiles, is_loopback
-from modelmeter_server.rpc.server import SERVICE, RpcServer, check_handlers, server_options
+from modelmeter_server.rpc.server import FLUSH_SECONDS, SERVICE, RpcServer, check_handlers, server_options
 from tests.support.running_server import MODEL, Memory, asking, serving
 from tests.support.scripted_driver import Hold, ScriptedDriver, Written, answering
 
@@ -77,7 +77,8 @@ async def test_a_drain_turns_readiness_off_and_liveness_not_and_ends_the_watches
         seen["readiness"].append((await watches["readiness"].read()).status)
         live = await stub.Check(health_pb2.HealthCheckRequest(service="liveness"), timeout=5)
         hold.go.set()
-        await asyncio.gather(call, stopping)
+        async with asyncio.timeout(FLUSH_SECONDS / 2):
+            await asyncio.gather(call, stopping)
         ends = [await watch.code() for watch in watches.values()]
     assert seen == {"readiness": [SERVING, NOT_SERVING], "liveness": [SERVING]}
     assert live.status == SERVING

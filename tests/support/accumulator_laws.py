@@ -7,8 +7,11 @@ line an event.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from modelmeter_server.core.accumulators import Accumulator, Snapshot, coalesce
@@ -39,7 +42,7 @@ class Span:
     """Offset after its blank line: from here on every end counts it."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Facts:
     """What a stream tells, event by event."""
 
@@ -50,31 +53,32 @@ class Facts:
 
     def complete(self, cut: int, end: End) -> int:
         """Return how many events count after `cut` bytes."""
-        return sum((span.told if end is End.CLEAN else span.end) <= cut for span in self.spans)
+        offset = attrgetter("told" if end is End.CLEAN else "end")
+        return bisect_right(self.spans, cut, key=offset)
 
     def usage_after(self, events: int) -> Figures | None:
         """Return the figures told by that many events; zeros alone are none (R-U6)."""
         rows = [figures for index, figures in self.timeline if index < events]
         return rows[-1] if rows and any(rows[-1][:2]) else None
 
-    def first(self, is_it: Callable[[Span], bool]) -> int:
+    def _first(self, is_it: Callable[[Span], bool]) -> int:
         """Return the index of the first such event, or the number of events."""
         return next((index for index, span in enumerate(self.spans) if is_it(span)), len(self.spans))
 
-    @property
+    @cached_property
     def proof(self) -> int:
         """Index of the first event that proves generation."""
-        return self.first(lambda span: span.name in _PROOFS or span.name.endswith(".delta"))
+        return self._first(lambda span: span.name in _PROOFS or span.name.endswith(".delta"))
 
-    @property
+    @cached_property
     def stop(self) -> int:
         """Index of the event with the stop reason."""
-        return self.first(lambda span: span.name in _ENDS or _stop_reason(span.payload) is not None)
+        return self._first(lambda span: span.name in _ENDS or _stop_reason(span.payload) is not None)
 
-    @property
+    @cached_property
     def marker(self) -> int:
         """Index of the end marker."""
-        return self.first(lambda span: span.name in _ENDS)
+        return self._first(lambda span: span.name in _ENDS)
 
 
 def _stop_reason(payload: dict[str, Any]) -> object:
@@ -90,12 +94,14 @@ def facts(data: bytes, timeline: Iterable[tuple[int, Figures]]) -> Facts:
         field, _, value = line.rstrip(b"\n").partition(b": ")
         if field == b"event":
             name = value.decode()
-        elif field == b"data":
+        elif field == b"data" and value != b"[DONE]":
             payload, told = json.loads(value), offset + len(line.rstrip())
         offset += len(line)
         if line == b"\n" and payload is not None:
             spans.append(Span(name or payload.get("type", ""), payload, told, offset))
             name, payload = "", None
+    if payload is not None:  # no blank line ever came
+        spans.append(Span(name or payload.get("type", ""), payload, told, offset + 1))
     return Facts(data, spans, list(timeline))
 
 
@@ -113,16 +119,19 @@ def check_cut(make: Make, stream: Facts, cut: int, end: End) -> None:
     accumulator.feed(stream.data[:cut])
     outcome = accumulator.finish(ending(end))
     events = stream.complete(cut, end)
-    where = f"cut at {cut}, {end.name}, after {events} events: {outcome}"
-    assert figures(outcome.usage) == stream.usage_after(events), (where, stream.usage_after(events))
+
+    def where() -> str:
+        return f"cut at {cut}, {end.name}, after {events} events: {outcome}"
+
+    assert figures(outcome.usage) == stream.usage_after(events), where()
     check_bill(outcome)
     if events <= stream.stop:
-        assert outcome.certainty is not Certainty.EXACT, where
+        assert outcome.certainty is not Certainty.EXACT, where()
     if events <= stream.marker:
-        assert isinstance(outcome, Failure), where
+        assert isinstance(outcome, Failure), where()
         landed = events > stream.proof
-        assert outcome.disposition is (Disposition.LANDED if landed else Disposition.DID_NOT_HAPPEN), where
-        assert outcome.kind is _severed_kind(landed=landed, told=outcome.usage is not None), where
+        assert outcome.disposition is (Disposition.LANDED if landed else Disposition.DID_NOT_HAPPEN), where()
+        assert outcome.kind is _severed_kind(landed=landed, told=outcome.usage is not None), where()
 
 
 def _severed_kind(*, landed: bool, told: bool) -> Kind:

@@ -256,7 +256,9 @@ def test_the_kinds_of_providers_are_those_that_there_are_drivers_for():
 
 def test_scripts_of_ones_own_stand_beside_the_built_in_ones(loaded, tmp_path):
     (tmp_path / "own.toml").write_text('[scripts.mine]\ntext = "Hello."\n')
-    text = '[providers.p]\nkind = "replay"\nscripts = "own.toml"\n[models.m]\nprovider = "p"\nmodel = "mine"\n'
+    text = (
+        '[providers.p]\nkind = "replay"\nscripts = "own.toml"\n[models.m]\nprovider = "p"\nmodel = "mine"\n'
+    )
     scripts = loaded(text).providers[0].scripts
     assert scripts is not None
     assert scripts.find("mine") is not None

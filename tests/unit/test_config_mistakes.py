@@ -98,6 +98,12 @@ price = {
         (REMOTE + 'proxy = "https://host"', 5, "providers.p.proxy", "must start with http://"),
         (REMOTE + 'ca_file = "m.toml"', 5, "providers.p.ca_file", "no PEM certificate"),
         (REMOTE + 'api_key_file = "m.toml"', 5, "providers.p.api_key_file", "two sources"),
+        (
+            REMOTE.replace('api_key_env = "KEY"\n', ""),
+            1,
+            "providers.p",
+            "has no key; put the key into the env",
+        ),
         (REMOTE.replace('"KEY"', '""'), 3, "providers.p.api_key_env", "is empty"),
         (PROVIDER.replace("true", "false"), 1, "models", "nothing could be called"),
         (PROVIDER + "[models]\nm = 1", 5, "models.m", "[models.NAME]"),

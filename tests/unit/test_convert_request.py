@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelmeter.v1 import message_pb2, model_service_pb2
+from modelmeter_server.core.request_checks import check_request
 from modelmeter_server.core.requests import (
     CompletionRequest,
     Continuation,
@@ -29,6 +30,7 @@ from modelmeter_server.core.requests import (
 )
 from modelmeter_server.rpc import words
 from modelmeter_server.rpc.convert_request import Violations, completion_request, flush_interval
+from tests.support.domain_values import MODEL
 
 CALL_ID = "7d3cfb0a-3a4e-4f0e-9d0b-0c6f5a1e2b3c"
 
@@ -210,6 +212,7 @@ def test_empty_parts_and_media_are_named_by_their_place_and_leave_the_others_the
     ]
     assert request.messages is not None
     assert request.messages[0].parts[2] == TextPart("last")
+    check_request(request, MODEL)  # can look at the rest, and does not stumble
 
 
 def test_paths_begin_where_the_request_stands_in_the_callers_message():

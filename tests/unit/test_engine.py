@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import msgspec
@@ -25,6 +27,7 @@ from tests.support.scripted_driver import (
     Broken,
     Explode,
     Hold,
+    ScriptedCall,
     ScriptedDriver,
     Verdict,
     Written,
@@ -76,6 +79,24 @@ async def test_a_cut_before_the_call_began_sends_nothing():
     assert (failure.code, failure.certainty) == (Code.CANCELLED, Certainty.NONE)
     assert driver.calls == []
     assert not await call.dispatched()
+
+
+async def test_of_two_cuts_before_the_call_began_the_first_says_why():
+    engine, _ = engine_of(ScriptedDriver(answering()))
+    call = engine.start(REQUEST)
+    call.cut(Cause.DRAIN)
+    call.cut(Cause.CALLER)
+    assert (await failed(call)).cause is Cause.DRAIN
+
+
+async def test_a_call_that_has_ended_is_not_kept_until_its_deadline():
+    engine, _ = engine_of(ScriptedDriver(answering()))
+    call = engine.start(REQUEST, budget=3600)
+    await call.outcome()
+    kept = weakref.ref(call)
+    del call
+    gc.collect()
+    assert kept() is None
 
 
 async def test_the_first_cut_says_why_and_later_ones_are_harmless():
@@ -163,6 +184,17 @@ async def test_a_bug_after_the_answer_began_keeps_its_price():
     assert "boom" not in bug.message
 
 
+async def test_a_bug_closes_the_providers_connection(monkeypatch):
+    async def explode(_call: ScriptedCall) -> None:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(ScriptedCall, "run", explode)
+    driver = ScriptedDriver(answering())
+    engine, _ = engine_of(driver)
+    assert (await failed(engine.start(REQUEST))).kind is Kind.BUG
+    assert driver.calls[0].cut_by is Cause.BUG
+
+
 async def test_a_bug_in_a_state_that_cannot_be_read_is_still_an_outcome(monkeypatch):
     driver = ScriptedDriver([Written(), opening(), Explode(RuntimeError("boom"))])
     engine, _ = engine_of(driver)
@@ -203,6 +235,16 @@ async def test_a_drained_engine_refuses_new_calls():
     assert await engine.drain(0) == 0
     assert (await failed(engine.start(REQUEST))).kind is Kind.DRAINING
     assert len(memory.outcomes) == 1
+
+
+async def test_a_drain_that_has_ended_has_settled_what_it_cut():
+    hold = Hold()
+    engine, memory = engine_of(ScriptedDriver([Written(), opening(), hold]))
+    engine.start(REQUEST)
+    await hold.reached.wait()
+    assert await engine.drain(0) == 1
+    assert [failure.cause for failure in memory.failures] == [Cause.DRAIN]
+    assert engine.calls_in_flight == 0
 
 
 async def test_a_leaving_waiter_leaves_the_call_running():

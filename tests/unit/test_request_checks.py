@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import msgspec
 import pytest
@@ -87,7 +88,7 @@ def test_an_empty_stop_sequence_is_a_mistake():
 
 @pytest.mark.parametrize("field", ["top_k", "seed", "stop_sequences"])
 def test_a_sampling_field_that_the_provider_has_not_is_refused_with_those_it_has(field):
-    value = ("END",) if field == "stop_sequences" else 5
+    value: Any = ("END",) if field == "stop_sequences" else 5
     (violation,) = check_request(ask(**{field: value}), model_of(OPENAI))
     assert violation.field == field
     assert "`temperature`, `top_p`" in violation.description

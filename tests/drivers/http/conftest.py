@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 
+import hypothesis
 import pytest
 import uvloop
 
 from modelmeter_server.drivers.http import Endpoint, Limits, Pool, Timeouts
 from tests.support.fault_server import Authority, FaultServer
+
+# A deadline measures how busy the machine is, not the code.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
 
 
 def pytest_asyncio_loop_factories(
@@ -55,6 +60,3 @@ async def open_pool() -> AsyncIterator[OpenPool]:
 @pytest.fixture
 def pool(server: FaultServer, open_pool: OpenPool) -> Pool:
     return open_pool(server.url)
-
-
-Settle = Callable[[], Awaitable[None]]

@@ -31,8 +31,10 @@ ERROR = b'{"type":"error","error":{"type":"request_too_large","message":"too lar
 CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 LARGE = 16 * 1024 * 1024
 MIB = 1024 * 1024
-BRIEF = 0.15
+BRIEF = 0.25
 """Seconds of the timer under test: long for the loopback, short for the test."""
+TOTAL = 0.5
+"""Seconds of a total that must leave time to get as far as the row says."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ PARTLY_WRITTEN = [
         timeouts=Timeouts(write=BRIEF)),
     row("the total runs out while writing", "WRITING TOTAL_TIMEOUT TOTAL_TIMEOUT UNREACHABLE",
         httpx.WriteTimeout, wire.never_read, request_size=LARGE, setting="narrow",
-        timeouts=Timeouts(total=BRIEF)),
+        timeouts=Timeouts(total=TOTAL)),
 ]
 
 UNANSWERED = [
@@ -150,7 +152,7 @@ UNANSWERED = [
     row("no answer", "WRITTEN FIRST_BYTE_TIMEOUT IDLE_TIMEOUT UNAVAILABLE", httpx.ReadTimeout,
         wire.never_answer, timeouts=Timeouts(first_byte=BRIEF)),
     row("the total runs out before an answer", "WRITTEN TOTAL_TIMEOUT TOTAL_TIMEOUT UNAVAILABLE",
-        httpx.ReadTimeout, wire.never_answer, timeouts=Timeouts(total=BRIEF)),
+        httpx.ReadTimeout, wire.never_answer, timeouts=Timeouts(total=TOTAL)),
     row("a kept connection is reset, no re-send", "WRITTEN RESET NETWORK UNAVAILABLE", httpx.ReadError,
         lambda: wire.close_after_written("reset"), setting="kept", reused=True, resend=False),
     row("a kept connection is closed, no re-send", "WRITTEN RESET NETWORK UNAVAILABLE",
@@ -205,7 +207,7 @@ IN_THE_BODY = [
     row("silence in the body", "BODY IDLE_TIMEOUT IDLE_TIMEOUT INTERRUPTED", httpx.ReadTimeout,
         lambda: wire.event_stream([START], "stall"), status=200, body=START, timeouts=Timeouts(idle=BRIEF)),
     row("the total runs out in the body", "BODY TOTAL_TIMEOUT TOTAL_TIMEOUT INTERRUPTED", httpx.ReadTimeout,
-        lambda: wire.event_stream([START], "stall"), status=200, body=START, timeouts=Timeouts(total=BRIEF)),
+        lambda: wire.event_stream([START], "stall"), status=200, body=START, timeouts=Timeouts(total=TOTAL)),
     row("a body without a length, reset", "BODY RESET NETWORK INTERRUPTED", httpx.ReadError,
         lambda: Reply(chunks=[START], framing="close", end="reset"), status=200, body=START),
     row("a body without a length under TLS, closed without goodbye", "BODY TRUNCATED NETWORK INTERRUPTED",

@@ -192,8 +192,8 @@ async def test_a_steady_drip_never_runs_into_the_idle_limit(server: FaultServer,
     server.script([Reply(chunks=chunks)])
     loop = asyncio.get_running_loop()
     for index, gate in enumerate(gates):
-        loop.call_later(0.05 * (index + 1), gate.set)
-    end, sink = await run(pool, timeouts=Timeouts(first_byte=0.3, idle=0.3))
+        loop.call_later(0.15 * (index + 1), gate.set)
+    end, sink = await run(pool, timeouts=Timeouts(first_byte=1, idle=1))
     assert end.fault is Fault.NONE
     assert sink.body == b"x" * 8
 

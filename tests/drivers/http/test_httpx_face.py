@@ -123,16 +123,6 @@ async def test_a_slow_reader_holds_the_peer_back_and_is_not_called_idle(server: 
     assert got == size
 
 
-async def test_a_connection_that_was_held_back_to_the_end_reads_again(
-    server: FaultServer, client: httpx.AsyncClient
-) -> None:
-    # The last read fills the buffer, so the pause and the end of the message come together.
-    server.script([Reply(chunks=[bytes(256 * 1024)], framing="length"), Reply(chunks=[b"next"])])
-    assert len((await client.get(server.url)).content) == 256 * 1024
-    response = await client.get(server.url)
-    assert (response.text, server.connections) == ("next", 1)
-
-
 async def test_tls_goes_through_the_explicit_proxy(authority: Authority) -> None:
     async with FaultServer(tls=authority.server()) as server, ConnectProxy("user", "pass") as proxy:
         server.script([Reply(chunks=[b"{}"])])

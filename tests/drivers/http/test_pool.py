@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from modelmeter_server.core.outcomes import Cause, Stage
-from modelmeter_server.drivers.http import ExchangeEnd, Fault, HttpRequest, Limits, Pool, Timeouts
+from modelmeter_server.drivers.http import Exchange, ExchangeEnd, Fault, HttpRequest, Limits, Pool, Timeouts
 from tests.drivers.http.conftest import OpenPool
 from tests.drivers.http.recorder import Recorder, post, run, until
 from tests.support import wire_faults as wire
@@ -60,6 +60,27 @@ async def test_http_1_0_with_keep_alive_is_kept(server: FaultServer, pool: Pool)
     server.script([Reply(raw=[b"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: 2\r\n\r\n{}"])])
     await run(pool)
     assert pool.idle_connections == 1
+
+
+class Pausing(Recorder):
+    """Hold the peer back at the first data."""
+
+    exchange: Exchange
+
+    def data(self, chunk: bytes) -> bool:
+        self.exchange.pause_reading()
+        return super().data(chunk)
+
+
+async def test_a_pause_in_the_last_read_does_not_outlive_the_exchange(
+    server: FaultServer, pool: Pool
+) -> None:
+    server.default = Reply(chunks=[b"{}"], joined=True)
+    sink = Pausing()
+    sink.exchange = pool.exchange(post(), sink)
+    await sink.exchange.run()
+    end, after = await run(pool)
+    assert (end.fault, end.reused, after.body) == (Fault.NONE, True, b"{}")
 
 
 async def test_bytes_on_an_idle_connection_end_it(server: FaultServer, pool: Pool) -> None:

@@ -129,9 +129,9 @@ def _show(outcome: Outcome, console: Console) -> None:
 
 
 def _summarize(outcomes: Sequence[Outcome], console: Console) -> None:
-    table = Table("call", "outcome", "tokens", "certainty", "cost", box=None, pad_edge=False)
+    table = Table("script", "outcome", "tokens", "certainty", "cost", box=None, pad_edge=False)
     for scene, outcome in zip(SCENES, outcomes, strict=True):
-        table.add_row(f"replay/{scene.script}", *_cells(outcome))
+        table.add_row(scene.script, *_cells(outcome))
     console.print("What is known of these calls", style="bold")
     console.print(table)
     known = sum(outcome.cost.nano_units for outcome in outcomes if outcome.cost is not None)
@@ -147,4 +147,6 @@ def _cells(outcome: Outcome) -> tuple[str, str, str, str]:
         return word, "none", outcome.certainty.value, "none"
     cost = "not known" if outcome.cost is None else bill.amount(outcome.cost)
     bound = "at least " if outcome.cost is not None and outcome.cost.certainty is Certainty.AT_LEAST else ""
-    return word, bill.tokens(outcome.usage), outcome.certainty.value, bound + cost
+    usage = outcome.usage
+    tokens = f"{usage.input_tokens} in, {usage.output_tokens} out" if usage.told else "not told"
+    return word, tokens, outcome.certainty.value, bound + cost

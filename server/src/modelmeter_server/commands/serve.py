@@ -56,7 +56,11 @@ def _run(settings: Settings) -> None:
     from modelmeter_server import app
     from modelmeter_server.rpc.listen import ListenError
 
+    from .ports import check_free
+
     try:
+        for address in settings.server.listen:
+            check_free(address)
         app.run(settings, announce=_announce)
     except ListenError as error:
         click.echo(str(error), err=True)

@@ -100,7 +100,7 @@ def _landed(evidence: Evidence) -> tuple[Kind, Certainty]:
 
 def _retryable(kind: Kind, ending: Ending) -> bool | None:
     """Silence after a written request may have been a generation: repeating could buy it twice."""
-    if ending.cause in (Cause.BUG, Cause.CALLER):
+    if kind in (Kind.INTERRUPTED, Kind.UNACCOUNTED) or ending.cause in (Cause.BUG, Cause.CALLER):
         return False
     if kind is Kind.UNAVAILABLE and ending.cause is not Cause.PROVIDER:
         return False

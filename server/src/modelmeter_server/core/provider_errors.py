@@ -129,9 +129,9 @@ def read_error(document: object) -> ProviderError | None:
     if document.get("error_type") or document.get("error_message"):
         named = {"type": document.get("error_type"), "message": document.get("error_message")}
         return _from_object({**named, "code": document.get("code")}, document)
-    if "error" in (document.get("type"), document.get("object")):
+    if document.get("type") == "error":  # which says what the document is, and not which error
         return _from_object({**document, "type": document.get("error_type")}, document)
-    return None
+    return _from_object(document, document) if document.get("object") == "error" else None
 
 
 def read_error_event(document: object) -> ProviderError:

@@ -89,10 +89,11 @@ def _size_faults(schema: dict[str, object], patterns: int) -> Iterator[str]:
 
 
 def _extent(value: object) -> tuple[int, int]:
-    level, nodes, depth = [value], 0, -1
+    """Return how many values there are, and how deep arrays and objects are nested."""
+    level, nodes, depth = [value], 0, 0
     while level:
         nodes += len(level)
-        depth += 1
+        depth += any(isinstance(parent, dict | list) for parent in level)
         level = [child for parent in level for child in _children(parent)]
     return nodes, depth
 

@@ -110,7 +110,9 @@ class HttpDriver:
         deltas: bool,
     ) -> HttpCall:
         """Make the call without sending anything yet."""
-        accumulator = self._wire.accumulator(expectation, deltas=deltas, scrub=self._scrub)
+        accumulator = self._wire.accumulator(
+            expectation, deltas=deltas, event_limit=self._limits.event_bytes, scrub=self._scrub
+        )
         call = HttpCall(self.name, accumulator, observer, self._scrub, self._timeouts, self._limits)
         call.exchange = self._pool.exchange(self._request(prepared), call)
         return call

@@ -134,10 +134,18 @@ class Accumulator(ABC):
         self._take(events)
 
     def _take(self, events: list[SseEvent]) -> None:
+        handlers = self._handlers
         for event in events:
             if self.done:
                 return
-            self.feed_event(event.name, event.data)
+            handler = handlers.get(event.name)
+            if handler is None:
+                self.feed_event(event.name, event.data)
+                continue
+            try:
+                handler(event.data)
+            except NotJson:
+                self._skip(event.name)
 
     def feed_event(self, name: str, data: bytes) -> None:
         """Take one event. The name decides what it is; the JSON `type` only when there is no name (R-S0)."""
@@ -150,8 +158,11 @@ class Accumulator(ABC):
             else:
                 self._take_unknown(name)
         except NotJson:
-            self.skipped_events += 1
-            self._take_unknown(name)
+            self._skip(name)
+
+    def _skip(self, name: str) -> None:
+        self.skipped_events += 1
+        self._take_unknown(name)
 
     def _take_unnamed(self, data: bytes) -> None:
         type = _read_type(data).type
@@ -287,7 +298,7 @@ class Accumulator(ABC):
             usage_is_final=self._usage_is_final(),
             additional_usage=self._additional_usage(),
             reported_nanos=self._reported_nanos(),
-            estimated_output_tokens=self._estimate(text),
+            estimated_output_tokens=None if self._usage_is_final() else self._estimate(text),
             model_served=self._model_served,
             response_id=self._response_id,
             partial_text=text,

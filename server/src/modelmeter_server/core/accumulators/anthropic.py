@@ -14,7 +14,7 @@ import msgspec
 from ..answers import HostedTool, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta
 from ..counters import counter
 from ..json_text import NotJson, dumps_compact, loads_lenient, loads_strict
-from ..lenient import EventDecoder, fill, word
+from ..lenient import UNREADABLE, EventDecoder, fill, word
 from ..requests import FORCED_TOOL, Continuation
 from ..stop_reasons import ANTHROPIC, Stop
 from ..text import cut_utf8, well_formed
@@ -86,6 +86,7 @@ class _MessageDelta(msgspec.Struct):
 _read_start = EventDecoder(_MessageStart)
 _read_block_start = EventDecoder(_BlockStart)
 _read_block_delta = EventDecoder(_ContentBlockDelta)
+_decode_block_delta = _read_block_delta.strictly
 _read_message_delta = EventDecoder(_MessageDelta)
 
 
@@ -190,11 +191,20 @@ class AnthropicAccumulator(Accumulator):
         self._emit(ToolCallDelta(index=block.call_index, id=block.id, name=block.name))
 
     def _on_block_delta(self, data: bytes) -> None:
-        event = _read_block_delta(data)
+        try:
+            event = _decode_block_delta(data)
+        except UNREADABLE:
+            event = _read_block_delta.leniently(data)
         self.generated = True
         delta = event.delta
         index = self._last_index if event.index is None else event.index
         block = self._blocks.get(index)
+        if block is not None and block.type == "text" and delta.text:
+            # Nearly every event: the same as below, without a call for each step (a third of an event's cost).
+            piece = block.text.append(delta.text)
+            if piece and self._keeps_deltas:
+                self._emit_text(block, piece)
+            return
         if block is None or not _fits(delta, block):
             # Its start was lost, or it is another kind of text: thinking must not become the answer (R-X5).
             if not self._has_room():

@@ -50,6 +50,8 @@ class Limits:
     """Status line and headers of an answer; also any run of bytes that brings no body (trailers, chunk extensions)."""
     answer_bytes: int = 64 * MIB
     """Body of a 2xx answer, counted both as received and as decompressed."""
+    event_bytes: int = 16 * MIB
+    """One event of an event stream; a larger one is a dead connection. For whoever splits the stream, not for us."""
     error_body_bytes: int = MIB
     """Body of any other answer, counted the same way. The status decides such an answer, its body only explains."""
     request_bytes: int = 32 * MIB

@@ -107,10 +107,11 @@ class Pool:
         if self._closed:
             exchange.cut(Cause.DRAIN, "pool closed")
             return
-        connection = None if self._waiting else self._take_idle()
+        # While anyone waits nothing is idle and every place is taken: what is given back goes to the first in line.
+        connection = self._take_idle()
         if connection is not None:
             exchange.begin(connection, reused=True)
-        elif self._waiting or self._places >= self._limits.connections:
+        elif self._places >= self._limits.connections:
             self._waiting[exchange] = None
             exchange.queued()
         else:

@@ -114,7 +114,7 @@ def _prompt(request: CompletionRequest, model: ModelSpec) -> dict[str, Any]:
         answered = native_answers(prompt.turns)
         system = system or prompt.system
     elif request.messages is not None:
-        custom = _custom_calls(request.messages)
+        custom = _custom_calls(request)
         items = [_items(message, index, custom) for index, message in enumerate(request.messages)]
         answered = message_answers(request.messages)
     else:
@@ -163,16 +163,18 @@ def _own_items(
             return list(state_turns(part, path)[1])
 
 
-def _custom_calls(messages: tuple[Message, ...]) -> frozenset[str]:
+def _custom_calls(request: CompletionRequest) -> frozenset[str]:
     """Return the ids of the calls of free-text tools, whose results are items of another type."""
     found: set[str] = set()
-    for index, message in enumerate(messages):
+    for index, message in enumerate(request.messages or ()):
         for number, part in enumerate(message.parts):
             if isinstance(part, ToolCallPart) and part.free_text:
                 found.add(part.id)
             elif isinstance(part, Continuation):
-                values = state_turns(part, f"messages.messages[{index}].parts[{number}].continuation")[0]
-                found.update(_custom_ids(values))
+                path = f"messages.messages[{index}].parts[{number}].continuation"
+                found.update(_custom_ids(state_turns(part, path)[0]))
+    if request.continuation is not None:
+        found.update(_custom_ids(state_turns(request.continuation, "continuation")[0]))
     return frozenset(found)
 
 

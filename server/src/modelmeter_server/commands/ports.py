@@ -1,0 +1,34 @@
+"""Try an address before gRPC does: its core would print lines of its own, and does not say what is wrong."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from modelmeter_server.rpc.listen import ListenError
+
+_FIXES = {
+    errno.EADDRINUSE: "stop the other process, or choose another port",
+    errno.EADDRNOTAVAIL: "choose an address of this machine",
+    errno.EACCES: "choose a port from 1024 on, or allow this one (CAP_NET_BIND_SERVICE)",
+}
+
+
+def check_free(address: str) -> None:
+    """Raise ListenError, which says why and what to do, if a TCP address cannot be listened on at the moment."""
+    if address.startswith("unix"):
+        return
+    host, _, port = address.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        for family, kind, protocol, _, place in found[:1]:
+            with socket.socket(family, kind, protocol) as probe:
+                # As gRPC does: connections that linger after a restart are no obstacle.
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(place)
+                probe.listen(1)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        fix = _FIXES.get(error.errno or 0, "choose another address")
+        message = f"cannot listen on {address}: {reason}; {fix}"
+        raise ListenError(message) from None

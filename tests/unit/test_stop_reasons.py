@@ -1,0 +1,67 @@
+"""R-X4: every stop reason of our tables, and what becomes of one that is in none."""
+
+from __future__ import annotations
+
+import pytest
+
+from modelmeter_server.core.answers import FREE_TEXT, Answer, Finish
+from modelmeter_server.core.ladder import Evidence
+from modelmeter_server.core.outcomes import Kind
+from modelmeter_server.core.stop_reasons import ANTHROPIC, FINISHES, OPENAI_RESPONSES, Stop
+from modelmeter_server.core.usage import Usage
+from modelmeter_server.core.verdict import Draft, judge
+
+EVIDENCE = Evidence(generated=True, usage=Usage(input_tokens=3, output_tokens=2), usage_is_final=True)
+
+# What a text with this stop reason is to the caller: a finish and whether it is truncated, or the kind of failure.
+MEANING: dict[Stop, tuple[Finish, bool] | Kind] = {
+    Stop.FINISHED: (Finish.STOP, False),
+    Stop.SEQUENCE: (Finish.STOP, False),
+    Stop.TOOLS: (Finish.TOOL_CALLS, False),
+    Stop.LENGTH: (Finish.LENGTH, True),
+    Stop.CONTINUE: (Finish.CONTINUE, True),
+    Stop.UNRECOGNIZED: (Finish.UNRECOGNIZED, False),
+    Stop.WITHDRAWN: Kind.UNUSABLE,
+    Stop.OUTSIDE: Kind.INTERRUPTED,
+}
+
+ANTHROPIC_REASONS = {
+    "end_turn": Stop.FINISHED,
+    "stop_sequence": Stop.SEQUENCE,
+    "tool_use": Stop.TOOLS,
+    "max_tokens": Stop.LENGTH,
+    "model_context_window_exceeded": Stop.LENGTH,
+    "pause_turn": Stop.CONTINUE,
+    "compaction": Stop.CONTINUE,
+    "refusal": Stop.WITHDRAWN,
+}
+RESPONSES_REASONS = {
+    "completed": Stop.FINISHED,
+    "incomplete:max_output_tokens": Stop.LENGTH,
+    "incomplete:max_messages": Stop.CONTINUE,
+    "incomplete:steered": Stop.CONTINUE,
+    "incomplete:content_filter": Stop.WITHDRAWN,
+    "cancelled": Stop.OUTSIDE,
+}
+
+
+def test_the_tables_hold_one_row_for_every_reason():
+    assert ANTHROPIC == ANTHROPIC_REASONS
+    assert OPENAI_RESPONSES == RESPONSES_REASONS
+
+
+@pytest.mark.parametrize("stop", list(Stop))
+def test_every_class_has_one_meaning(stop: Stop):
+    outcome = judge(Draft(text="so far", stop=stop, stop_reason="its word", evidence=EVIDENCE), FREE_TEXT)
+    meaning = MEANING[stop]
+    if isinstance(meaning, Kind):
+        assert not isinstance(outcome, Answer)
+        assert outcome.kind is meaning
+    else:
+        assert isinstance(outcome, Answer)
+        assert (outcome.finish, outcome.truncated, outcome.stop_reason) == (*meaning, "its word")
+
+
+def test_only_answers_have_a_finish():
+    assert set(FINISHES) == set(Stop) - {Stop.WITHDRAWN, Stop.OUTSIDE}
+    assert set(FINISHES.values()) == set(Finish)
