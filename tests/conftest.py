@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.support.material import MISSING, SHARED, has_material
 
@@ -13,6 +14,11 @@ _PROXIES = {"http_proxy", "https_proxy", "all_proxy", "no_proxy", "grpc_proxy", 
 
 # Read before anything is scrubbed.
 _OUTSIDE = dict(os.environ)
+
+
+# A machine that is busy with the other half of the suite is no fault of the code under test.
+settings.register_profile("modelmeter", deadline=None)
+settings.load_profile("modelmeter")
 
 
 def _is_ambient(name: str) -> bool:

@@ -90,10 +90,12 @@ async def test_of_two_cuts_before_the_call_began_the_first_says_why():
 
 
 async def test_a_call_that_has_ended_is_not_kept_until_its_deadline():
-    engine, _ = engine_of(ScriptedDriver(answering()))
+    driver = ScriptedDriver(answering())
+    engine, _ = engine_of(driver)
     call = engine.start(REQUEST, budget=3600)
     await call.outcome()
     kept = weakref.ref(call)
+    driver.calls.clear()
     del call
     gc.collect()
     assert kept() is None

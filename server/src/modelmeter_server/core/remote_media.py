@@ -32,50 +32,69 @@ _OPAQUE: Final = frozenset(
 )
 _TOOL_USES: Final = frozenset(("tool_use", "server_tool_use", "mcp_tool_use"))
 
+_Place = tuple["_Place | None", str | int]
+"""A step and the place that it starts from; `None` is the root."""
+
 
 def is_data_url(url: str) -> bool:
     """Tell whether the URL carries its bytes itself, so that nothing is fetched."""
     return url[:5].lower() == "data:"
 
 
-def remote_media(value: object, path: str) -> Iterator[str]:
-    """Return the paths of all media in a JSON value that the provider would fetch."""
-    if isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from remote_media(item, field_path(path, index))
-    elif isinstance(value, dict):
-        yield from _own(value, path)
-        for name, member in value.items():
-            if not _is_opaque(value, name):
-                yield from remote_media(member, field_path(path, name))
+def remote_media(value: object, path: str) -> list[str]:
+    """Return the paths of all media in a JSON value that the provider would fetch, in the order of the text."""
+    found: list[str] = []
+    waiting: list[tuple[object, _Place | None]] = [(value, None)]
+    while waiting:
+        node, place = waiting.pop()
+        if isinstance(node, dict):
+            found += [f"{_path(path, place)}.{inner}" for inner in _own(node)]
+            inside = [
+                (member, (place, name)) for name, member in node.items() if isinstance(member, dict | list)
+            ]
+            waiting += [each for each in reversed(inside) if not _is_opaque(node, each[1][1])]
+        elif isinstance(node, list):
+            waiting += [(item, (place, index)) for index, item in reversed(list(enumerate(node)))]
+    return found
 
 
-def _own(block: dict[str, object], path: str) -> Iterator[str]:
+def _path(path: str, place: _Place | None) -> str:
+    """Spell a place; done for what is found only, because a prompt has thousands of places."""
+    steps = []
+    while place is not None:
+        place, step = place
+        steps.append(step)
+    for step in reversed(steps):
+        path = field_path(path, step)
+    return path
+
+
+def _own(block: dict[str, object]) -> Iterator[str]:
     for name in _OPENAI_URLS:
         url = block.get(name)
         if isinstance(url, dict):
             if _is_remote(url.get("url")):
-                yield f"{path}.{name}.url"
+                yield f"{name}.url"
         elif _is_remote(url):
-            yield f"{path}.{name}"
+            yield name
     for name in _GEMINI_URIS:
         if _is_remote(block.get(name)):
-            yield f"{path}.{name}"
+            yield name
     for name in _BEDROCK_PLACES:
         if isinstance(block.get(name), dict):
-            yield f"{path}.{name}"
+            yield name
     source = block.get("source")
     if isinstance(source, dict) and str(source.get("type")).lower() == "url":
         url = source.get("url")
         if not (isinstance(url, str) and is_data_url(url)):
-            yield f"{path}.source.url"
+            yield "source.url"
 
 
 def _is_remote(url: object) -> bool:
     return isinstance(url, str) and not is_data_url(url)
 
 
-def _is_opaque(block: dict[str, object], name: str) -> bool:
+def _is_opaque(block: dict[str, object], name: str | int) -> bool:
     if name == "input":
         return block.get("type") in _TOOL_USES or "toolUseId" in block
     if name == "response":  # of a Gemini functionResponse
