@@ -123,7 +123,7 @@ def test_anthropic_never_receives_a_provider_fetched_media_url():
     native = (
         '[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"https://a.example/"}}]}]'
     )
-    assert cannot(ask_native(native)) == ["native_json[0].content[0].source.url"]
+    assert cannot(ask_native(native)) == ["messages[0].content[0].source.url"]
 
 
 @pytest.mark.parametrize(

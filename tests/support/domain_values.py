@@ -19,16 +19,16 @@ MODEL = ModelSpec(name="claude", provider="scripted", provider_kind="scripted", 
 
 # JSON can carry halves of characters and zeros; left to chance they are too rare to matter.
 characters = st.characters() | st.sampled_from("\ud800\udbff\udc00\udfff\x00%\n")
-texts = st.text(characters, max_size=40)
+texts = st.text(characters, max_size=12)
 long_texts = st.builds(
-    lambda piece, times: piece * times, st.text(characters, min_size=1, max_size=8), st.integers(1, 3000)
+    lambda piece, times: piece * times, st.text(characters, min_size=1, max_size=4), st.integers(1, 200)
 )
 any_texts = texts | long_texts
 maybe_texts = st.none() | any_texts
 counts = st.integers(0, INT64_MAX)
-tools = st.dictionaries(any_texts, counts, max_size=30)
+tools = st.dictionaries(texts, counts, max_size=20)
 usages = st.builds(Usage, **{name: st.none() | counts for name in COUNTERS}, hosted_tool_requests=tools)
-bills = st.builds(AdditionalUsage, kind=any_texts, model=maybe_texts, usage=usages)
+bills = st.builds(AdditionalUsage, kind=texts, model=maybe_texts, usage=usages)
 costs = st.builds(
     Cost,
     nanos=counts,
@@ -92,7 +92,7 @@ def failures(draw: st.DrawFn) -> Failure:
         stage=draw(st.sampled_from(Stage)),
         certainty=certainty,
         usage=draw(usages) if told else None,
-        additional_usage=tuple(draw(st.lists(bills, max_size=20))),
+        additional_usage=tuple(draw(st.lists(bills, max_size=9))),
         estimated_output_tokens=draw(st.none() | counts),
         cost=draw(st.none() | costs),
         model_served=draw(maybe_texts),
@@ -101,7 +101,7 @@ def failures(draw: st.DrawFn) -> Failure:
         provider_request_id=draw(maybe_texts),
         provider_response_id=draw(maybe_texts),
         retry_after=draw(st.none() | st.floats(0, allow_nan=False, allow_infinity=True)),
-        violations=tuple(draw(st.lists(violations, max_size=30)) * draw(st.sampled_from([1, 40]))),
+        violations=tuple(draw(st.lists(violations, max_size=12))),
         resource=draw(maybe_texts),
     )
 

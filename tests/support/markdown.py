@@ -20,7 +20,9 @@ from tests.support import ROOT
 ELLIPSIS = "..."
 """A line of dots in shown output stands for any number of lines, also none."""
 
-_FENCE = re.compile(r"^(?:<!-- (?P<mark>[^\n]*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
+_FENCE = re.compile(
+    r"^(?:<!-- (?P<mark>[^\n]*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S
+)
 _LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)")
 _CODE = re.compile(r"`+[^`]*`+")
 # What differs from run to run, and what stands for it.

@@ -141,6 +141,19 @@ def test_a_native_answer_is_its_text():
     usable(draft('{"b":1}'), Expectation(schema_check=has_a, enforce=False))
 
 
+def test_parseable_but_nonconforming_structured_output_is_unusable():
+    for expect, fields in ((NATIVE, {}), (FORCED, {"forced_arguments": '{"b":1}'})):
+        outcome = unusable(draft('{"b":1}', **fields), expect)
+        assert (outcome.usage, outcome.certainty) == (EVIDENCE.usage, Certainty.EXACT)
+        assert "schema" in outcome.message
+
+
+def test_a_schema_that_permits_null_does_not_excuse_a_tool_that_was_not_called():
+    lenient = Expectation(schema_check=lambda document: None, forced_tool=True)
+    assert "did not call" in unusable(draft("", forced_arguments=None), lenient).message
+    assert usable(draft("", forced_arguments="null"), lenient).structured_json == "null"
+
+
 def test_a_forced_answer_is_its_arguments_whatever_else_was_said():
     outcome = usable(draft("so", Stop.TOOLS, forced_arguments='{"a":1}', tool_calls=(BROKEN,)), FORCED)
     assert (outcome.text, outcome.structured_json, outcome.tool_calls) == ('{"a":1}', '{"a":1}', (BROKEN,))

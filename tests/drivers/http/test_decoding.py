@@ -98,6 +98,18 @@ def test_a_bomb_comes_in_pieces_of_bounded_size(size: int) -> None:
     assert max(map(len, pieces)) <= PIECE_BYTES
 
 
+def test_nothing_is_held_back_when_a_piece_fills_up_with_the_last_byte() -> None:
+    packed = _compress([bytes(2 * PIECE_BYTES)], 31)
+    reference, plain = zlib.decompressobj(31), 0
+    tried = 0
+    for end in range(1, len(packed) + 1):
+        plain += len(reference.decompress(packed[end - 1 : end]))
+        if PIECE_BYTES < plain < PIECE_BYTES + 3000:
+            assert len(_decode(GzipDecoder(), [packed[:end]])) == plain
+            tried += 1
+    assert tried
+
+
 def test_members_without_end_are_an_error() -> None:
     with pytest.raises(DecodingError, match="members"):
         _decode(GzipDecoder(), [gzip.compress(b"") * 2000])

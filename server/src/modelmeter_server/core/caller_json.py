@@ -9,12 +9,22 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from .json_text import NotJson, dumps_compact, loads_strict
 from .text import cut_utf8, well_formed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Result = TypeVar("_Result")
+
+REMEMBERED_TEXTS: Final = 256
+REMEMBERED_LENGTH: Final = 16_384
+"""Characters of a text that is remembered; with `REMEMBERED_TEXTS` at most 16 MiB for each function."""
 
 _SHOWN_NAME_BYTES: Final = 64
 _SURROGATE_ESCAPE: Final = re.compile(r"\\u[dD][89a-fA-F]")
@@ -41,6 +51,16 @@ def read_caller_json(text: str) -> CallerJson:
         # Half a character can stand in an escape and in no UTF-8; writing the value anew joins or replaces it.
         return CallerJson(value, dumps_compact(value))
     return CallerJson(value, well_formed(text))
+
+
+def remembering(function: Callable[[str], _Result]) -> Callable[[str], _Result]:
+    """Return a function that remembers its results: agents send the same tools and schemas with every turn."""
+    remembered = lru_cache(REMEMBERED_TEXTS)(function)
+
+    def recall(text: str) -> _Result:
+        return remembered(text) if len(text) <= REMEMBERED_LENGTH else function(text)
+
+    return recall
 
 
 def field_path(path: str, step: str | int) -> str:

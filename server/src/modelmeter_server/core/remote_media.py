@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _OPENAI_URLS: Final = ("image_url", "file_url")
 _GEMINI_URIS: Final = ("fileUri", "file_uri")
 _BEDROCK_PLACES: Final = ("s3Location", "s3_location")
+_TELLING: Final = frozenset((*_OPENAI_URLS, *_GEMINI_URIS, *_BEDROCK_PLACES, "source"))
 
 # Data of tools and callers, which no provider reads as content: a tool that takes an `image_url` is nobody's fetch.
 _OPAQUE: Final = frozenset(
@@ -48,7 +49,8 @@ def remote_media(value: object, path: str) -> list[str]:
     while waiting:
         node, place = waiting.pop()
         if isinstance(node, dict):
-            found += [f"{_path(path, place)}.{inner}" for inner in _own(node)]
+            if not node.keys().isdisjoint(_TELLING):
+                found += [f"{_path(path, place)}.{inner}" for inner in _own(node)]
             inside = [
                 (member, (place, name)) for name, member in node.items() if isinstance(member, dict | list)
             ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from .caller_json import field_path
 from .capability_checks import capability_violations
 from .continuations import (
     continuation_violations,
@@ -32,7 +33,7 @@ from .requests import (
     SchemaMode,
     ToolCallPart,
 )
-from .schema_document import SchemaUnfit, read_schema
+from .schema_document import schema_complaint
 from .tool_checks import choice_violations, tool_violations
 
 if TYPE_CHECKING:
@@ -145,10 +146,9 @@ def _schema(request: CompletionRequest, mode: SchemaMode) -> Iterator[FieldViola
         if request.schema_mode is not None:
             yield FieldViolation("schema_mode", "goes with `output_schema_json` only")
         return
-    try:
-        read_schema(request.output_schema_json)
-    except SchemaUnfit as error:
-        yield FieldViolation("output_schema_json", str(error))
+    complaint = schema_complaint(request.output_schema_json)
+    if complaint:
+        yield FieldViolation("output_schema_json", complaint)
     if mode is SchemaMode.FORCED_TOOL and request.tools:
         fix = "not together with a schema in FORCED_TOOL mode, where the one tool is the answer: use NATIVE mode"
         yield FieldViolation("tools", fix)
@@ -177,5 +177,5 @@ def _labels(labels: dict[str, str]) -> Iterator[FieldViolation]:
         if not 1 <= len(key) <= MAX_LABEL_KEY:
             yield FieldViolation("labels", f"keys must have 1 to {MAX_LABEL_KEY} characters")
         if len(value) > MAX_LABEL_VALUE:
-            path = f"labels.{key}" if key and len(key) <= MAX_LABEL_KEY else "labels"
+            path = field_path("labels", key) if 1 <= len(key) <= MAX_LABEL_KEY else "labels"
             yield FieldViolation(path, f"values must have at most {MAX_LABEL_VALUE} characters")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from .caller_json import field_path, read_caller_json
+from .caller_json import field_path, read_caller_json, remembering
 from .json_text import NotJson
 from .schema_graph import SchemaLoop, measure
 
@@ -76,6 +76,16 @@ def read_schema(text: str) -> SchemaDocument:
     return SchemaDocument(
         schema=schema, patterns=patterns, recursive=size.recursive, checkable=size.checkable
     )
+
+
+@remembering
+def schema_complaint(text: str) -> str | None:
+    """Return what `read_schema` finds wrong, or `None`."""
+    try:
+        read_schema(text)
+    except SchemaUnfit as error:
+        return str(error)
+    return None
 
 
 def _size_faults(schema: dict[str, object], patterns: int) -> Iterator[str]:

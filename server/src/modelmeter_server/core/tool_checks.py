@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from .caller_json import read_caller_json
+from .caller_json import read_caller_json, remembering
 from .errors import FieldViolation
 from .json_text import NotJson
 from .requests import FORCED_TOOL, Tool, ToolChoice, ToolMode
@@ -50,6 +50,7 @@ def choice_violations(choice: ToolChoice, tools: Sequence[Tool]) -> Iterator[Fie
         yield FieldViolation("tool_choice.disable_parallel_calls", fix)
 
 
+@remembering
 def _parameters_complaint(text: str) -> str | None:
     if not text:
         return None

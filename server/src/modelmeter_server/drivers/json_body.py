@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from modelmeter_server.core.caller_json import CallerJson, field_path, read_caller_json
+from modelmeter_server.core.caller_json import CallerJson, field_path, read_caller_json, remembering
 from modelmeter_server.core.continuations import results_start, state_calls
 from modelmeter_server.core.errors import FieldViolation
 from modelmeter_server.core.json_text import NotJson, dumps_compact, loads_strict
@@ -22,7 +22,6 @@ from modelmeter_server.core.native_prompt import (
     NotAPrompt,
     instruction_violations,
     media_violations,
-    native_violations,
     read_native_prompt,
 )
 from modelmeter_server.core.provider_options import FIELD as OPTIONS
@@ -50,7 +49,10 @@ def refused(field: str, description: str) -> RequestRefused:
 
 def embedded(text: str, field: str) -> msgspec.Raw:
     """Return caller JSON to be embedded as it stands. Raises RequestRefused for text that is not JSON."""
-    return msgspec.Raw(_read(text, field).text.encode())
+    try:
+        return msgspec.Raw(_fit(text))
+    except NotJson as error:
+        raise refused(field, f"must be JSON: {error}") from None
 
 
 def embedded_arguments(text: str, field: str) -> msgspec.Raw:
@@ -76,17 +78,15 @@ def parameters(tool: Tool, index: int) -> msgspec.Raw:
 
 
 def native_prompt(request: CompletionRequest, model: ModelSpec) -> NativePrompt:
-    """Return the native prompt of a request. Raises RequestRefused for a shape or content that is never sent."""
+    """Return the native prompt of a request; `finished` judges what stands in it. Raises RequestRefused."""
     try:
         prompt = read_native_prompt(request.native_json or "", model.provider_kind)
     except NotAPrompt as error:
         msg = "native_json"
         raise refused(msg, str(error)) from None
-    mistakes = native_violations(
-        prompt, has_system=bool(request.system), allow_remote_media=model.allow_remote_media
-    )
-    if mistakes:
-        raise RequestRefused(*mistakes)
+    if prompt.system and request.system:
+        msg = "native_json.system"
+        raise refused(msg, "instructions have one place: use this or the request's `system`, not both")
     return prompt
 
 
@@ -148,9 +148,16 @@ def _merge(body: dict[str, Any], options: dict[str, msgspec.Raw], path: str) -> 
         elif isinstance(own, dict) and begins == b"{":
             _merge(own, _members(value), where)
         elif isinstance(own, list) and begins == b"[" and name in _GROWING and path == OPTIONS:
-            own.extend(msgspec.json.decode(value, type=list[msgspec.Raw]))
+            # Names may stand already: this API takes each once.
+            own.extend(
+                item for item in msgspec.json.decode(value, type=list[msgspec.Raw]) if not _has(own, item)
+            )
         else:
             raise refused(where, "is reserved: the request or the service sets it")
+
+
+def _has(own: list[Any], item: msgspec.Raw) -> bool:
+    return bytes(item)[:1] == b'"' and msgspec.json.decode(item) in own
 
 
 def _members(text: str | msgspec.Raw) -> dict[str, msgspec.Raw]:
@@ -168,6 +175,11 @@ def _second_look(encoded: bytes, model: ModelSpec, turns: str) -> list[FieldViol
         for name, value in body.items():
             mistakes += media_violations(value, name)
     return mistakes
+
+
+@remembering
+def _fit(text: str) -> bytes:
+    return read_caller_json(text).text.encode()
 
 
 def _read(text: str, field: str) -> CallerJson:

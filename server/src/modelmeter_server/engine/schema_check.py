@@ -140,7 +140,7 @@ def _pointer(steps: list[str | int]) -> str:
 
 
 class _Cache:
-    """The schemas that were used last, as far as they fit into `CACHE_BYTES`."""
+    """The schemas that were used last, as far as they fit into `CACHE_BYTES`. For one thread."""
 
     def __init__(self) -> None:
         self._schemas: OrderedDict[str, tuple[CompiledSchema, int]] = OrderedDict()

@@ -49,6 +49,7 @@ DEFAULT_WAIT: Final = 1.0
 _MOST_PUSHBACK: Final = 3600.0
 _MODEL_BYTES: Final = 96
 _FACT_BYTES: Final = 128
+_MISTAKES_BYTES: Final = 1024  # kept for them where there are any; ordinarily they have far more
 _MORE_BYTES: Final = 64  # for "123 more mistakes are not listed here"
 _SHED: Final = (Kind.OVERLOADED, Kind.DRAINING)
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
@@ -114,13 +115,14 @@ def _tokens(failed: Failure) -> str:
 
 
 def _fill_details(status: Status, outcome: CallOutcome, failed: Failure) -> None:
+    limit = STATUS_BYTES - (_MISTAKES_BYTES if failed.violations else 0)
     for room in _ROOMS:
         del status.details[:]
         _add(status, _error_info(outcome, failed, min(room.text, _FACT_BYTES)))
         _add(status, _model_error(outcome, failed, room))
         for detail in _standard_details(failed, room.text):
             _add(status, detail)
-        if status.ByteSize() <= STATUS_BYTES:
+        if status.ByteSize() <= limit:
             break
     if failed.violations:
         _add_violations(status, failed.violations)

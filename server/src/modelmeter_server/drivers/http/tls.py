@@ -63,8 +63,6 @@ class TlsSession:
                 parts.append(part)
         except ssl.SSLWantReadError:
             pass
-        except ssl.SSLZeroReturnError:
-            self.closed = True
         except ssl.SSLError as exc:
             self.error = exc
         return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from modelmeter_server.core.caller_json import field_path
+from modelmeter_server.core.caller_json import field_path, remembering
 from modelmeter_server.core.json_text import NotJson, loads_strict
 
 if TYPE_CHECKING:
@@ -30,14 +30,15 @@ _UNSUPPORTED: Final = (
 _KINDS: Final = ("type", "anyOf", "$ref", "enum", "const")
 
 
-def strict_complaints(text: str) -> list[str]:
+@remembering
+def strict_complaints(text: str) -> tuple[str, ...]:
     """Return why the provider would reject the schema, with the place of each; empty if it would not."""
     try:
         document = loads_strict(text)
     except NotJson as error:
-        return [f"it is not JSON: {error}"]
+        return (f"it is not JSON: {error}",)
     if not isinstance(document, dict):
-        return ["it is not a JSON Schema as an object"]
+        return ("it is not a JSON Schema as an object",)
     found = [
         f"{place or 'the root'}: {complaint}"
         for place, node in _nodes(document)
@@ -45,7 +46,7 @@ def strict_complaints(text: str) -> list[str]:
     ]
     if document.get("type") != "object":
         found.insert(0, 'the root: must have "type": "object"')
-    return found[:MAX_COMPLAINTS]
+    return tuple(found[:MAX_COMPLAINTS])
 
 
 def _nodes(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,0 +1,273 @@
+"""One word for one thing: the proto's field names are those of the core's values and of the client's.
+
+Every difference is listed here with its reason; a new one needs another.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import pytest
+from google.protobuf.descriptor import Descriptor
+
+import modelmeter
+from modelmeter.v1 import completion_pb2, error_pb2, message_pb2, model_service_pb2, usage_pb2
+from modelmeter_server.core import answers, calls, errors, models, outcomes, pricing, requests, usage
+from modelmeter_server.engine import stream
+from tests.support import ROOT
+from tests.support.markdown import code_words, table
+
+ON_THE_CALL = "stands on CallOutcome, which holds the result together with its call"
+FROM_THE_MODEL = "is the model's: ModelSpec says it once for all its calls"
+OF_THE_STATUS = "travels in the gRPC status beside the ModelError"
+FOR_THE_RECORD = "is kept for the record and is not sent"
+AS_IT_CAME = "the message itself, for fields that this client does not know yet"
+CONSTANT = "is the same for every answer, so that only the wire writes it"
+DERIVED = "is worked out from another field"
+
+
+@dataclass(frozen=True)
+class Word:
+    """A message, the core values that it is made of, and the client's class for it."""
+
+    proto: Any
+    core: tuple[type, ...]
+    client: type | None
+    only_proto: dict[str, str] = field(default_factory=dict)
+    """Fields of the message that no core value has, with the reason."""
+    only_core: dict[str, str] = field(default_factory=dict)
+    """Fields of the core that the message does not have, with the reason."""
+    only_client: dict[str, str] = field(default_factory=dict)
+    """Fields of the client's class that the message does not have, with the reason."""
+    renamed_by_client: dict[str, str] = field(default_factory=dict)
+    """Fields that the client spells without `_json`, because it takes the value as well as the text."""
+
+
+WORDS = [
+    Word(usage_pb2.Usage, (usage.Usage,), modelmeter.Usage),
+    Word(usage_pb2.AdditionalUsage, (usage.AdditionalUsage,), modelmeter.AdditionalUsage),
+    Word(
+        usage_pb2.Cost,
+        (pricing.Cost,),
+        modelmeter.Cost,
+        only_proto={
+            "nano_units": "is `nanos` in the core, which counts money in nothing else",
+            "minor_units": DERIVED,
+        },
+        only_core={"nanos": "is `nano_units` on the wire"},
+    ),
+    Word(
+        completion_pb2.Completion,
+        (answers.Answer, calls.CallOutcome),
+        modelmeter.Completion,
+        only_proto={"target": FROM_THE_MODEL, "sensitivity": FROM_THE_MODEL, "trust": CONSTANT},
+        only_core={
+            "result": "holds the answer itself",
+            "model": FROM_THE_MODEL,
+            "labels": "are the caller's own, for the record",
+        },
+        only_client={"proto": AS_IT_CAME},
+    ),
+    Word(
+        error_pb2.ModelError,
+        (errors.Failure, calls.CallOutcome),
+        modelmeter.ModelmeterError,
+        only_proto={"target": FROM_THE_MODEL},
+        only_core={
+            "result": "holds the failure itself",
+            "model": FROM_THE_MODEL,
+            "labels": "are the caller's own, for the record",
+            "timings": "are told of answers; an error tells the time of each attempt",
+            "settled": "is told of answers only",
+            "replayed": "is told of answers only",
+            "code": OF_THE_STATUS,
+            "violations": OF_THE_STATUS,
+            "resource": OF_THE_STATUS,
+            "partial_text": FOR_THE_RECORD,
+            "provider_body": FOR_THE_RECORD,
+        },
+        only_client={
+            "proto": AS_IT_CAME,
+            "raw_status": AS_IT_CAME,
+            "code": OF_THE_STATUS,
+            "violations": OF_THE_STATUS,
+            "effect_outcome": DERIVED,
+        },
+    ),
+    Word(error_pb2.Attempt, (calls.Attempt,), modelmeter.Attempt),
+    Word(completion_pb2.Timings, (calls.Timings,), modelmeter.Timings),
+    Word(completion_pb2.HostedTool, (answers.HostedTool,), modelmeter.HostedTool),
+    Word(completion_pb2.CompletionStarted, (stream.Started,), modelmeter.Started),
+    Word(completion_pb2.TextDelta, (answers.TextDelta,), modelmeter.TextDelta),
+    Word(completion_pb2.ReasoningDelta, (answers.ReasoningDelta,), modelmeter.ReasoningDelta),
+    Word(completion_pb2.ToolCallDelta, (answers.ToolCallDelta,), modelmeter.ToolCallDelta),
+    Word(completion_pb2.UsageSnapshot, (stream.UsageTold,), modelmeter.UsageSnapshot),
+    Word(message_pb2.ToolCall, (answers.ToolCall,), modelmeter.ToolCall),
+    Word(message_pb2.ToolCall, (requests.ToolCallPart,), None),
+    Word(message_pb2.ToolResult, (requests.ToolResultPart,), modelmeter.ToolResult),
+    Word(message_pb2.Continuation, (requests.Continuation,), modelmeter.Continuation),
+    Word(message_pb2.Message, (requests.Message,), modelmeter.Message),
+    Word(
+        message_pb2.Media,
+        (requests.MediaPart,),
+        modelmeter.Image,
+        only_core={"kind": "tells image, audio and document apart, which are fields of Part on the wire"},
+    ),
+    Word(
+        message_pb2.Tool,
+        (requests.Tool,),
+        modelmeter.Tool,
+        renamed_by_client={"parameters_json": "parameters"},
+    ),
+    Word(message_pb2.ToolChoice, (requests.ToolChoice,), modelmeter.ToolChoice),
+    Word(
+        model_service_pb2.CompleteRequest,
+        (requests.CompletionRequest,),
+        modelmeter.CompleteOptions,
+        only_proto=dict.fromkeys(
+            ("effect", "ceiling", "retry_policy", "system_trust"),
+            "is refused or judged while the request is read, and goes no further",
+        ),
+        renamed_by_client={
+            "output_schema_json": "schema",
+            "provider_options_json": "provider_options",
+        },
+    ),
+    Word(
+        model_service_pb2.Model,
+        (models.ModelSpec,),
+        modelmeter.Model,
+        only_proto={"default_schema_mode": "is `schema_mode` in the core, as in the configuration"},
+        only_core={
+            "schema_mode": "is `default_schema_mode` on the wire, where a call has a `schema_mode` too",
+            "schema_check": "is the deployment's business",
+            "buffered": "is the deployment's business",
+            "allow_remote_media": "is the deployment's business",
+            "hosted_tools": "is the deployment's business",
+        },
+        only_client={"proto": AS_IT_CAME},
+    ),
+    Word(
+        model_service_pb2.ModelCapabilities,
+        (models.Capabilities,),
+        modelmeter.ModelCapabilities,
+        only_core={"enforces_native_schema": "decides a check of ours, and is nothing to choose by"},
+    ),
+]
+POSITIONAL = {"model", "text", "messages"}
+"""Fields of a request that are parameters of the client's methods and no options."""
+
+each_word = pytest.mark.parametrize("word", WORDS, ids=lambda word: word.proto.DESCRIPTOR.name)
+
+
+def of_proto(word: Word) -> set[str]:
+    descriptor: Descriptor = word.proto.DESCRIPTOR
+    return {each.name for each in descriptor.fields}
+
+
+def of_core(word: Word) -> set[str]:
+    found = {name for each in word.core for name in getattr(each, "__struct_fields__", ())}
+    assert found
+    return found
+
+
+def of_client(word: Word) -> set[str]:
+    client: Any = word.client
+    if client is modelmeter.CompleteOptions:
+        return {*client.__annotations__, *POSITIONAL}
+    return {each.name for each in fields(client)} - {"_"}
+
+
+@each_word
+def test_the_core_calls_a_thing_what_the_proto_calls_it(word):
+    proto, core = of_proto(word), of_core(word)
+    assert proto - core == {*word.only_proto}
+    assert core - proto == {*word.only_core}
+
+
+@pytest.mark.parametrize(
+    "word", [word for word in WORDS if word.client], ids=lambda word: word.proto.DESCRIPTOR.name
+)
+def test_the_client_calls_a_thing_what_the_proto_calls_it(word):
+    proto = {word.renamed_by_client.get(name, name) for name in of_proto(word)}
+    assert of_client(word) - proto == {*word.only_client}
+    assert proto - of_client(word) == set()
+
+
+@each_word
+def test_every_difference_has_a_reason(word):
+    reasons = [*word.only_proto.values(), *word.only_core.values(), *word.only_client.values()]
+    assert all(len(reason.split()) >= 3 for reason in reasons)
+
+
+ENUMS = [
+    (error_pb2.ErrorKind, "ERROR_KIND_", outcomes.Kind, modelmeter.ErrorKind),
+    (error_pb2.Cause, "CAUSE_", outcomes.Cause, modelmeter.Cause),
+    (error_pb2.Stage, "STAGE_", outcomes.Stage, modelmeter.Stage),
+    (error_pb2.Disposition, "DISPOSITION_", outcomes.Disposition, modelmeter.Disposition),
+    (usage_pb2.Certainty, "CERTAINTY_", outcomes.Certainty, modelmeter.Certainty),
+    (usage_pb2.CostSource, "COST_SOURCE_", pricing.CostSource, modelmeter.CostSource),
+    (completion_pb2.Finish, "FINISH_", answers.Finish, modelmeter.Finish),
+    (model_service_pb2.SchemaMode, "SCHEMA_MODE_", requests.SchemaMode, modelmeter.SchemaMode),
+    (
+        model_service_pb2.ReasoningEffort,
+        "REASONING_EFFORT_",
+        requests.ReasoningEffort,
+        modelmeter.ReasoningEffort,
+    ),
+    (message_pb2.Sensitivity, "SENSITIVITY_", requests.Sensitivity, modelmeter.Sensitivity),
+    (message_pb2.Role, "ROLE_", requests.Role, modelmeter.Role),
+    (message_pb2.ToolChoice.Mode, "MODE_", requests.ToolMode, modelmeter.ToolMode),
+]
+
+
+@pytest.mark.parametrize(
+    ("proto", "prefix", "core", "client"), ENUMS, ids=[each[2].__name__ for each in ENUMS]
+)
+def test_a_value_has_one_name_in_all_three(proto, prefix, core, client):
+    names = [name.removeprefix(prefix) for name in proto.DESCRIPTOR.values_by_name]
+    assert {"UNSPECIFIED", *(each.name for each in core)} == {*names}
+    assert {*(each.name for each in client), "UNSPECIFIED"} == {*names}
+
+
+# The page
+
+PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+ROWS = [row for part in re.split(r"^## ", PAGE, flags=re.M)[1:] for row in table(part)]
+
+
+def _known_words() -> set[str]:
+    words = {name for word in WORDS for name in (*of_proto(word), *of_core(word))}
+    words |= {word.proto.DESCRIPTOR.name for word in WORDS}
+    words |= {name for _, _, core, _ in ENUMS for name in core.__members__}
+    return words | {"flush_interval"}
+
+
+IN_CODE = {
+    "FORCED_TOOL": "server/src/modelmeter_server/core/requests.py",
+    "Driver": "server/src/modelmeter_server/drivers/driver.py",
+    "WireFormat": "server/src/modelmeter_server/drivers/http_driver.py",
+    "encode": "server/src/modelmeter_server/drivers/anthropic/encode.py",
+    "Accumulator": "server/src/modelmeter_server/core/accumulators/accumulator.py",
+    "Snapshot": "server/src/modelmeter_server/core/accumulators/accumulator.py",
+    "cut": "server/src/modelmeter_server/engine/call.py",
+    "Recorder": "server/src/modelmeter_server/engine/recorder.py",
+    "modelmeter-call-id": "server/src/modelmeter_server/rpc/model_service.py",
+    "effect_outcome": "client/src/modelmeter/errors.py",
+}
+"""Words of the glossary that are no fields, and the file that has them."""
+
+
+def test_every_spelling_in_the_glossary_is_a_name_that_exists():
+    spelled = {word for row in ROWS for word in code_words(row.get("Spelled") or row.get("Id") or "")}
+    assert len(spelled) > 40
+    assert not spelled - _known_words() - IN_CODE.keys()
+    for word, file in IN_CODE.items():
+        assert re.search(rf"\b{re.escape(word)}\b", (ROOT / file).read_text(encoding="utf-8"))
+
+
+def test_no_word_is_explained_twice():
+    words = [row.get("Word") or row["Id"] for row in ROWS]
+    assert sorted(set(words)) == sorted(words)

@@ -1,0 +1,102 @@
+"""README.md: its table of errors is the server's, and what it says of the repository is so."""
+
+from __future__ import annotations
+
+import re
+
+import grpc
+import pytest
+
+from modelmeter.v1 import model_service_pb2
+from modelmeter_server.config.kinds import PLANNED, SUPPORTED
+from modelmeter_server.core.errors import TABLE, Failure
+from modelmeter_server.core.outcomes import Kind
+from modelmeter_server.core.provider_errors import failure_from_http
+from modelmeter_server.rpc.convert_request import NOT_YET, Violations, completion_request
+from tests.support import ROOT
+from tests.support.markdown import code_words, links, section, table
+
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+ROWS = {code_words(row["Kind"])[0]: row for row in table(section(TEXT, "Errors"))}
+LIMITS = section(TEXT, "What this version does not do")
+
+
+def test_every_kind_is_in_the_table_or_named_as_one_to_come():
+    told = section(TEXT, "Errors").split("to come (")[1].split(")")[0]
+    assert [*ROWS, *code_words(told)] == sorted(
+        [kind.name for kind in Kind], key=[*ROWS, *code_words(told)].index
+    )
+
+
+def test_no_kind_to_come_is_made_by_this_server():
+    sources = [
+        path.read_text(encoding="utf-8")
+        for folder in ("core", "drivers", "engine", "rpc")
+        for path in (ROOT / "server" / "src" / "modelmeter_server" / folder).rglob("*.py")
+    ]
+    made = set(re.findall(r"failure\(\s*Kind\.(\w+)", "\n".join(sources)))
+    assert made
+    assert made <= ROWS.keys()
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_says_what_the_servers_table_says(name):
+    row, ours = TABLE[Kind(name)], ROWS[name]
+    assert ours["Meaning"] == row.meaning
+    assert ours["Disposition"] == (row.disposition.name if row.disposition else "as told")
+    codes = ours["Code"].split(", ")
+    assert codes[0] == row.code.name
+    assert not [code for code in codes if not hasattr(grpc.StatusCode, code)]
+    assert (ours["Retryable"] == "no") is not row.retryable
+
+
+def answered(status: int) -> Failure:
+    """Return what an error answer without headers or a body means."""
+
+    def header(_name: str) -> None:
+        return None
+
+    return failure_from_http(status, header, b"", scrub=str)
+
+
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 409, 413, 422, 451])
+def test_the_codes_of_a_refusal_are_all_there(status):
+    refused = answered(status)
+    assert refused.kind is Kind.REFUSED
+    assert refused.code.name in ROWS["REFUSED"]["Code"].split(", ")
+
+
+def test_an_error_that_the_provider_reported_is_worth_repeating():
+    assert ROWS["UNAVAILABLE"]["Retryable"] == "if it answered"
+    assert answered(503).retryable
+
+
+@pytest.mark.parametrize("field", ["effect", "ceiling", "retry_policy"])
+def test_what_is_said_to_be_refused_is_refused(field):
+    found = Violations()
+    request = model_service_pb2.CompleteRequest()
+    getattr(request, field).SetInParent()
+    completion_request(request, found)
+    assert [(each.field, each.description) for each in found] == [(field, NOT_YET)]
+
+
+def test_providers_said_to_be_missing_are_refused_by_name():
+    assert set(PLANNED) == {"chat_completions", "gemini", "bedrock"}
+    assert "Chat Completions, Gemini and Bedrock are refused" in LIMITS
+    assert not set(PLANNED) & set(SUPPORTED)
+
+
+def test_methods_said_to_be_missing_are_missing():
+    service = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"]
+    assert set(service.methods_by_name) == {"Complete", "StreamComplete", "ListModels", "GetModel"}
+    assert "There are no such methods." in LIMITS
+
+
+def test_every_folder_of_the_repository_is_listed():
+    listed = {link.split("/")[0] for link in links(section(TEXT, "In this repository"))}
+    folders = {
+        path.name
+        for path in ROOT.iterdir()
+        if path.is_dir() and path.name[0] not in "._" and not path.name.endswith(".egg-info")
+    }
+    assert not folders - listed - {"build", "dist", "htmlcov", "deploy"}
