@@ -147,3 +147,9 @@ def test_a_list_shows_the_base_rates_and_that_there_are_more():
     assert bill.rates(Price("USD", (tier,), {})) == "3 / 15 USD"
     assert bill.rates(Price("USD", (tier, tier), {})) == "3 / 15 USD and more"
     assert bill.rates(None) == ""
+
+
+def test_who_found_no_server_is_told_how_to_get_one():
+    rows = dict(bill.of_error(errors.NotConnectedError("x", retryable=True, certainty=Certainty.NONE)))
+    assert "`modelmeter serve`" in rows["repeat"]
+    assert "--address" in rows["repeat"]

@@ -317,3 +317,38 @@ def test_every_stop_reason_stands_in_the_row_of_what_it_means(kind):
         else:
             finish = re.split(r"\W", told[word])[0]
             assert (finish, "truncated" in told[word]) == (FINISHES[stop].name, stop.is_truncated)
+
+
+# Usage
+
+USAGE_ROWS = {code_words(row["Field"])[0]: row for row in table(section(TEXT, "Usage"))}
+
+
+def told(kind: str, usage: dict[str, Any]) -> Any:
+    """Return what an accumulator makes of a provider's usage object."""
+    event = {
+        "anthropic": {"type": "message_start", "message": {"usage": usage}},
+        "openai_responses": {
+            "type": "response.completed",
+            "response": {"status": "completed", "usage": usage},
+        },
+    }[kind]
+    accumulator = WIRE_FORMATS[kind].accumulator()
+    accumulator.feed(f"event: {event['type']}\ndata: {msgspec.json.encode(event).decode()}\n\n".encode())
+    return accumulator.snapshot().usage
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("field", USAGE_ROWS)
+def test_a_counter_is_read_from_where_its_row_says(field, kind):
+    cell = USAGE_ROWS[field][COLUMNS[kind]]
+    usage: dict[str, Any] = {"input_tokens": 1000, "output_tokens": 500}
+    assert getattr(told(kind, usage), field) == {"input_tokens": 1000, "output_tokens": 500}.get(field)
+    for value, path in enumerate(code_words(cell), start=7):
+        *outer, name = path.split(".")
+        place = usage
+        for step in outer:
+            place = place.setdefault(step, {})
+        place[name] = value
+    read = getattr(told(kind, usage), field)
+    assert read == (None if cell == "never told" else sum(range(7, 7 + len(code_words(cell)))))

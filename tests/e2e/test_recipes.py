@@ -242,6 +242,19 @@ async def test_a_block_of_the_clients_page_runs(block, replay_address, claude_ad
         await asyncio.wait_for(clients.run(block), timeout=20)
 
 
+PAGE_BLOCKS = [
+    block
+    for page in sorted((ROOT / "docs").glob("*.md"))
+    for block in blocks(page)
+    if block.language == "python"
+]
+
+
+@pytest.mark.parametrize("block", PAGE_BLOCKS, ids=lambda block: block.name)
+def test_a_block_of_the_docs_runs(block):
+    exec(compile(block.text, block.name, "exec"), {"path": ROOT / "examples" / "replay-scripts.toml"})
+
+
 @pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.toml")), ids=lambda file: file.name)
 def test_what_the_examples_say_about_themselves_names_files_that_exist(file):
     for name in re.findall(r"examples/[\w.-]+", file.read_text(encoding="utf-8")):

@@ -133,6 +133,30 @@ def test_mistakes_are_listed_in_order_until_the_room_is_used_and_the_rest_is_cou
     assert shown > 30, "the room is used"
 
 
+def test_the_worst_that_can_be_told_fits_with_its_figures_and_its_mistakes():
+    long, most = "\N{GRINNING FACE}" * 500, 2**63 - 1
+    usage = Usage(
+        **dict.fromkeys(COUNTERS, most),
+        hosted_tool_requests={f"{index}{long}": most for index in range(30)},
+    )
+    bills = tuple(AdditionalUsage(kind=f"{index}{long}", model=long, usage=usage) for index in range(30))
+    texts = ["model_served", "provider_code", "provider_request_id", "provider_response_id", "resource"]
+    mistakes = (FieldViolation(long, long),) * 1000
+    failed = broken(
+        usage=usage,
+        additional_usage=bills,
+        violations=mistakes,
+        retry_after=1e300,
+        **dict.fromkeys(texts, long),
+    )
+    status = status_of(trailer(outcome(failed, model_asked=long), failed))
+    assert status.ByteSize() <= STATUS_BYTES
+    assert detail(status, error_pb2.ModelError).usage.input_tokens == most
+    listed = detail(status, error_details_pb2.BadRequest).field_violations
+    assert listed[0].field
+    assert "more mistakes" in listed[-1].description
+
+
 def test_a_few_mistakes_are_all_listed():
     mistakes = tuple(FieldViolation(f"field_{index}", "is wrong in some way: mend it") for index in range(20))
     refused = failure(Kind.REFUSED, "bad request", violations=mistakes)

@@ -5,16 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 
-import hypothesis
 import pytest
 import uvloop
 
 from modelmeter_server.drivers.http import Endpoint, Limits, Pool, Timeouts
 from tests.support.fault_server import Authority, FaultServer
-
-# A deadline measures how busy the machine is, not the code.
-hypothesis.settings.register_profile("no deadline", deadline=None)
-hypothesis.settings.load_profile("no deadline")
 
 
 def pytest_asyncio_loop_factories(

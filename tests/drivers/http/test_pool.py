@@ -1,4 +1,4 @@
-"""Connections are kept, shared, waited for and given up by the rules; nothing leaks (field reports P01 and P03)."""
+"""Connections are kept, shared, waited for and given up by the rules; nothing leaks."""
 
 from __future__ import annotations
 

@@ -194,6 +194,8 @@ def _served(asked: str, served: str, target: str) -> str:
 
 
 def _advice(error: ModelmeterError) -> str:
+    if isinstance(error, NotConnectedError):
+        return "yes, once a server listens there: `modelmeter serve` starts one, --address names another"
     wait = "" if error.retry_after is None else f" after {error.retry_after:g} s"
     if not error.retryable:
         return "no" + (": it would be a second bill" if error.may_have_generated else "")

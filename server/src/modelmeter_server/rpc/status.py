@@ -186,7 +186,8 @@ def _add_violations(status: Status, violations: Sequence[FieldViolation]) -> Non
         size = entry.ByteSize() + 4
         rest = len(violations) - index
         if size > left - (_MORE_BYTES if rest > 1 else 0):
-            bad.field_violations.add(field="", description=f"{rest} more mistakes are not listed here")
+            more = "1 more mistake is" if rest == 1 else f"{rest} more mistakes are"
+            bad.field_violations.add(field="", description=f"{more} not listed here")
             break
         bad.field_violations.append(entry)
         left -= size
