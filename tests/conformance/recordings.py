@@ -11,14 +11,16 @@ from typing import Any
 from modelmeter_server.core.accumulators import (
     Accumulator,
     AnthropicAccumulator,
+    BedrockAccumulator,
     OpenAIResponsesAccumulator,
 )
 from modelmeter_server.core.requests import FORCED_TOOL
-from tests.support.accumulator_laws import Facts, Figures, facts
+from tests.support.accumulator_laws import Facts, Figures, facts, frame_facts
 from tests.support.material import SHARED, has_material
 
 ACCUMULATORS: dict[str, type[Accumulator]] = {
     "anthropic": AnthropicAccumulator,
+    "bedrock": BedrockAccumulator,
     "openai-responses": OpenAIResponsesAccumulator,
     "openai_responses": OpenAIResponsesAccumulator,
 }
@@ -62,7 +64,8 @@ class Recording:
 
     def facts(self) -> Facts:
         """Return the stream, event by event."""
-        return facts(self.data, self.timeline)
+        read = frame_facts if self.file.endswith(".eventstream") else facts
+        return read(self.data, self.timeline)
 
 
 def load_recordings() -> list[Recording]:

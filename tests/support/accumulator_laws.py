@@ -1,7 +1,7 @@
 """Laws that hold for every accumulator and every stream: cuts are truthful, chunking does not matter.
 
 Streams are read here a second time, by other and simpler means than the accumulators': only LF line ends, one data
-line an event.
+line an event; frames by botocore.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 from typing import Any
+
+from botocore.eventstream import EventStreamBuffer
 
 from modelmeter_server.core.accumulators import Accumulator, Snapshot, coalesce
 from modelmeter_server.core.answers import Answer, Delta
@@ -26,8 +28,8 @@ Make = Callable[[], Accumulator]
 Figures = tuple[int | None, int | None, int | None, int | None, int | None]
 """Input, output, cache read, cache write, reasoning."""
 
-_PROOFS = ("message_start", "response.output_item.added")
-_ENDS = ("message_stop", "response.completed", "response.incomplete", "response.failed")
+_PROOFS = ("message_start", "response.output_item.added", "contentBlockStart", "contentBlockDelta", "messageStop")
+_ENDS = ("message_stop", "response.completed", "response.incomplete", "response.failed", "metadata")
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Facts:
 
 def _stop_reason(payload: dict[str, Any]) -> object:
     delta = payload.get("delta")
-    return delta.get("stop_reason") if isinstance(delta, dict) else None
+    return delta.get("stop_reason") if isinstance(delta, dict) else payload.get("stopReason")
 
 
 def facts(data: bytes, timeline: Iterable[tuple[int, Figures]]) -> Facts:
@@ -102,6 +104,18 @@ def facts(data: bytes, timeline: Iterable[tuple[int, Figures]]) -> Facts:
             name, payload = "", None
     if payload is not None:  # no blank line ever came
         spans.append(Span(name or payload.get("type", ""), payload, told, offset + 1))
+    return Facts(data, spans, list(timeline))
+
+
+def frame_facts(data: bytes, timeline: Iterable[tuple[int, Figures]]) -> Facts:
+    """Read a stream of Amazon's frames; a last one that is not whole is none."""
+    buffer = EventStreamBuffer()
+    buffer.add_data(data)
+    spans, offset = [], 0
+    for message in buffer:
+        offset += message.prelude.total_length
+        name = message.headers.get(":event-type") or message.headers[":exception-type"]
+        spans.append(Span(name, json.loads(message.payload), offset, offset))
     return Facts(data, spans, list(timeline))
 
 

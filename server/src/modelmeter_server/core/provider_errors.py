@@ -253,7 +253,7 @@ def failure_from_http(
 ) -> Failure:
     """Classify an HTTP answer other than 200. The status decides, whatever the body is or however it ended (R-H1)."""
     document = _document(body)
-    error = read_error(document) or _flat_error(document)
+    error = _with_amazon_type(read_error(document) or _flat_error(document), header)
     source = f"HTTP {status}"
     if 300 <= status < 400:
         source += ", a redirect, which is never followed because the key would travel"
@@ -281,6 +281,26 @@ def _flat_error(document: object) -> ProviderError | None:
     """Read an error body that is nothing but `{"message": ...}`; only a bad status makes it an error."""
     if isinstance(document, list) and document:
         return read_error(document[0])
-    if isinstance(document, dict) and isinstance(document.get("message"), str):
-        return _from_object(document, document)
-    return None
+    return read_amazon_error(document)
+
+
+def read_amazon_error(document: object) -> ProviderError | None:
+    """Read `{"message": ...}`, which Amazon also spells `Message`; `__type` may name it, behind a namespace and `#`.
+
+    Nothing in such a document says that it is an error: ask only where an answer would look different.
+    """
+    if not isinstance(document, dict):
+        return None
+    message = next((document[name] for name in ("message", "Message") if name in document), None)
+    type = word(document.get("__type")).rpartition("#")[2]
+    if not isinstance(message, str) and not type:
+        return None
+    return _from_object({"type": type, **document, "message": message}, document)
+
+
+def _with_amazon_type(
+    error: ProviderError | None, header: Callable[[str], str | None]
+) -> ProviderError | None:
+    """Name the error as Amazon's header does: `Name`, or `Name:` and an address."""
+    name = word(header("x-amzn-errortype")).partition(":")[0].strip()
+    return msgspec.structs.replace(error or ProviderError(), type=name) if name else error

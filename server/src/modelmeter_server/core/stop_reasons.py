@@ -62,3 +62,15 @@ OPENAI_RESPONSES = {
     "incomplete:content_filter": Stop.WITHDRAWN,
     "cancelled": Stop.OUTSIDE,
 }
+
+BEDROCK = {
+    "end_turn": Stop.FINISHED,
+    "stop_sequence": Stop.SEQUENCE,
+    "tool_use": Stop.TOOLS,
+    "max_tokens": Stop.LENGTH,
+    "model_context_window_exceeded": Stop.LENGTH,
+    "guardrail_intervened": Stop.WITHDRAWN,
+    "content_filtered": Stop.WITHDRAWN,
+    "malformed_model_output": Stop.WITHDRAWN,
+    "malformed_tool_use": Stop.WITHDRAWN,
+}
