@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from tests.support.fault_server import FaultServer, Reply
 from tests.support.material import MISSING, SHARED, has_material
 from tests.support.provider_service import provider_service
 
-_FAMILIES = {"anthropic": "anthropic", "openai-responses": "openai_responses"}
+_FAMILIES = {"anthropic": "anthropic", "bedrock": "bedrock", "openai-responses": "openai_responses"}
+_TYPES = {".json": "application/json", ".eventstream": "application/vnd.amazon.eventstream"}
 
 _COUNTERS = (
     "input_tokens",
@@ -43,7 +45,7 @@ class Recording:
         body = (SHARED / "streams" / self.file).read_bytes()
         if self.file.endswith(".jsonl"):
             body = b"".join(b"data: %b\n\n" % line for line in body.splitlines() if line.strip())
-        kind = "application/json" if self.file.endswith(".json") else "text/event-stream"
+        kind = _TYPES.get(Path(self.file).suffix, "text/event-stream")
         return Reply(
             status=self.says["http_status"] or 200,
             headers={"content-type": kind, **self.says.get("http_headers", {})},

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from .config import ProviderSettings, Settings
+    from .drivers.authentication import Authenticator
     from .drivers.driver import Driver
+    from .drivers.http_driver import WireFormat
     from .engine.recorder import Recorder
 
 _log = get_logger(__name__)
@@ -66,6 +68,7 @@ def make_driver(provider: ProviderSettings) -> Driver:
     """Return the driver of a provider instance."""
     if provider.kind == replay.KIND:
         return replay.ReplayDriver(provider.name, provider.scripts, provider.timeouts)
+    wire = WIRE_FORMATS[provider.kind]
     endpoint = Endpoint.parse(
         provider.base_url,
         proxy=provider.proxy.reveal() if provider.proxy is not None else None,
@@ -73,13 +76,21 @@ def make_driver(provider: ProviderSettings) -> Driver:
     )
     return HttpDriver(
         provider.name,
-        WIRE_FORMATS[provider.kind],
+        wire,
         endpoint,
         provider.api_key,
         timeouts=provider.timeouts,
         limits=provider.limits,
         resend_on_stale_connection=provider.resend_on_stale_connection,
+        authenticator=_authenticator(provider, wire),
     )
+
+
+def _authenticator(provider: ProviderSettings, wire: WireFormat) -> Authenticator | None:
+    """Return what signs the instance's requests, where no key goes with them."""
+    if wire.authenticator is None or provider.api_key is not None or provider.region is None:
+        return None
+    return wire.authenticator(provider.region)
 
 
 def make_catalog(settings: Settings, drivers: dict[str, Driver]) -> Catalog:

@@ -13,7 +13,11 @@ class ProviderKind(msgspec.Struct, frozen=True, kw_only=True):
     """Used when the instance names none; empty for a kind that has no network."""
     key_example: str = ""
     """An environment variable for the key, as messages suggest it; empty for a kind that has no key."""
+    is_regional: bool = False
+    """The instance names a region, which its base URL holds; without a key its requests are signed for it."""
 
+
+BEDROCK = "bedrock"
 
 REPLAY = ProviderKind(name="replay")
 
@@ -22,11 +26,17 @@ SUPPORTED = {
     for kind in (
         ProviderKind(name="anthropic", base_url="https://api.anthropic.com", key_example="ANTHROPIC_API_KEY"),
         ProviderKind(
+            name=BEDROCK,
+            base_url="https://bedrock-runtime.{region}.amazonaws.com",
+            key_example="AWS_BEARER_TOKEN_BEDROCK",
+            is_regional=True,
+        ),
+        ProviderKind(
             name="openai_responses", base_url="https://api.openai.com/v1", key_example="OPENAI_API_KEY"
         ),
         REPLAY,
     )
 }
 
-PLANNED = ("bedrock", "chat_completions", "gemini")
+PLANNED = ("chat_completions", "gemini")
 """Kinds that this version refuses by name, so that nobody looks for a misspelling."""

@@ -6,7 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 from modelmeter_server.core.requests import DEFAULT_MAX_OUTPUT_TOKENS, SchemaCheckPolicy, SchemaMode
+from modelmeter_server.drivers.bedrock import DIALECTS
 
+from .kinds import BEDROCK
 from .mistakes import did_you_mean
 from .prices import read_price
 from .settings import ModelSettings, ProviderSettings
@@ -49,6 +51,7 @@ class ModelReader:
             buffered=table.flag("buffered", default=False),
             allow_remote_media=table.flag("allow_remote_media", default=False),
             hosted_tools=frozenset(table.texts("hosted_tools") or ()),
+            reasoning_dialect=self._read_dialect(table, provider),
             price=_read_price(table),
         )
         table.close()
@@ -62,6 +65,16 @@ class ModelReader:
             fix = f'did you mean "{meant}"?' if meant else f"name one of {known}, or add [providers.{name}]"
             table.mistake("provider", f'there is no provider "{name}"', fix)
         return name or ""
+
+    def _read_dialect(self, table: Table, provider: str) -> str | None:
+        if "reasoning_dialect" not in table:
+            return None
+        owner = self._providers.get(provider)
+        if owner is not None and owner.kind != BEDROCK:
+            fix = "remove it: the other kinds name the effort in their own format"
+            table.refuse("reasoning_dialect", f'goes with models of a "{BEDROCK}" provider', fix)
+            return None
+        return table.choice("reasoning_dialect", DIALECTS, "") or None
 
     def _check_script(self, table: Table, provider: str, model: str | None) -> None:
         """Note a script that its replay provider does not have; no other provider tells what it has."""

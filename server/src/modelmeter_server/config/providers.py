@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from modelmeter_server.drivers.bedrock import EXTRA, can_sign
 from modelmeter_server.drivers.http.endpoint import Endpoint, Proxy
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
 
@@ -28,6 +29,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _CONVENTIONAL_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 # What an HTTP header may carry.
 _KEY = re.compile(r"[!-~]+")
+_REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d{1,2}")
 _MOST = 2**31 - 1
 
 _Bounds = TypeVar("_Bounds", Timeouts, Limits)
@@ -69,14 +71,29 @@ class ProviderReader:
 
     def _read_remote(self, table: Table, kind: ProviderKind) -> dict[str, Any]:
         proxy = table.text("proxy")
+        region = self._read_region(table) if kind.is_regional else None
         return {
-            "base_url": self._read_base_url(table, kind),
+            "base_url": self._read_base_url(table, kind).replace("{region}", region or ""),
             "api_key": self._read_key(table, kind),
+            "region": region,
             "limits": _read_bounds(table.table("limits"), Limits()),
             "resend_on_stale_connection": table.flag("resend_on_stale_connection", default=True),
             "proxy": Secret(proxy) if proxy and table.checked("proxy", proxy, Proxy.parse) else None,
             "ca_file": self._read_trust(table),
         }
+
+    def _read_region(self, table: Table) -> str | None:
+        """Return the region of the file: the environment's could be another one than the base URL's."""
+        has_key = "api_key_env" in table or "api_key_file" in table
+        region = table.text("region")
+        if region is not None and not _REGION.fullmatch(region):
+            table.mistake("region", "is not the name of a region", 'write one such as "eu-central-1"')
+            return None
+        if region is None and not (has_key and "base_url" in table):
+            table.mistake(None, 'lacks "region"', 'write one such as region = "eu-central-1"')
+        if not has_key and self._environ is not None and not can_sign():
+            table.mistake(None, "signs with AWS credentials, which need botocore", f'pip install "{EXTRA}"')
+        return region
 
     def _read_base_url(self, table: Table, kind: ProviderKind) -> str:
         url = table.text("base_url")
@@ -106,7 +123,7 @@ class ProviderReader:
         if variable is not None and file is not None:
             table.mistake("api_key_file", "there are two sources for one key", "remove this or api_key_env")
         # A server of one's own may need no key; the provider's own address always does.
-        elif variable is None and file is None and "base_url" not in table:
+        elif variable is None and file is None and "base_url" not in table and not kind.is_regional:
             table.mistake(None, "has no key", f"{advice}, or api_key_file")
         if self._environ is None:
             return None

@@ -13,6 +13,7 @@ import msgspec
 from modelmeter_server.core.models import Capabilities, ModelSpec
 from modelmeter_server.core.pricing import PriceTable
 from modelmeter_server.core.requests import DEFAULT_MAX_OUTPUT_TOKENS, SchemaCheckPolicy, SchemaMode
+from modelmeter_server.drivers.bedrock import capabilities_of
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
 from modelmeter_server.drivers.replay.book import ScriptBook
 from modelmeter_server.rpc.listen import TlsFiles
@@ -49,6 +50,8 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str = ""
     """Origin and base path; empty for `replay`."""
     api_key: Secret | None = None
+    region: str | None = None
+    """For `bedrock`: what requests are signed for, when there is no key."""
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()
     allow_direct_models: bool = False
@@ -81,10 +84,14 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Let the provider fetch media by URL."""
     hosted_tools: frozenset[str] = frozenset()
     """The provider's own tools that `provider_options_json` may switch on."""
+    reasoning_dialect: str | None = None
+    """For a model of `bedrock`: one of its `DIALECTS`."""
     price: PriceTable | None = None
 
     def spec(self, provider_kind: str, capabilities: Capabilities) -> ModelSpec:
         """Return the model as the engine knows it, once its driver has said what it can do."""
+        if self.reasoning_dialect is not None:
+            capabilities = capabilities_of(self.reasoning_dialect)
         return ModelSpec(
             name=self.name,
             provider=self.provider,
@@ -98,6 +105,7 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
             buffered=self.buffered,
             allow_remote_media=self.allow_remote_media,
             hosted_tools=self.hosted_tools,
+            reasoning_dialect=self.reasoning_dialect,
         )
 
 

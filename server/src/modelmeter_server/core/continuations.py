@@ -82,6 +82,8 @@ def _calls(state: object) -> Iterator[str]:
             isinstance(kind, str) and kind.endswith("_call") and isinstance(block.get("call_id"), str)
         ):  # Responses
             yield str(block["call_id"])
+        else:
+            yield from _bedrock_id(block, "toolUse")
 
 
 def _answers(turn: object) -> Iterator[str]:
@@ -91,6 +93,15 @@ def _answers(turn: object) -> Iterator[str]:
             yield str(block["tool_use_id"])
         elif isinstance(kind, str) and kind.endswith("_output") and isinstance(block.get("call_id"), str):
             yield str(block["call_id"])
+        else:
+            yield from _bedrock_id(block, "toolResult")
+
+
+def _bedrock_id(block: dict[str, object], name: str) -> Iterator[str]:
+    """Yield the id in a block that is named by its one member."""
+    inner = block.get(name)
+    if isinstance(inner, dict) and isinstance(inner.get("toolUseId"), str):
+        yield str(inner["toolUseId"])
 
 
 def _blocks(turns: object) -> Iterator[dict[str, object]]:

@@ -51,3 +51,5 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Let the provider fetch media by URL."""
     hosted_tools: frozenset[str] = frozenset()
     """The provider's own tools that `provider_options_json` may switch on."""
+    reasoning_dialect: str | None = None
+    """How a model of Bedrock is told to think; without one it takes no effort."""

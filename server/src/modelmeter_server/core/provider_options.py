@@ -72,7 +72,7 @@ _RESERVED: Final = {
     **dict.fromkeys(("n", "candidatecount", "bestof"), _ONE),
     **dict.fromkeys(("stream", "streamoptions", "background", "backgroundoptions"), _TRANSPORT),
     "store": _STORE,
-    **dict.fromkeys(("servicetier", "speed"), _TIER),
+    **dict.fromkeys(("servicetier", "speed", "performanceconfig"), _TIER),
     **dict.fromkeys(("previousresponseid", "conversation", "thread"), _STATE),
 }
 _RESERVED_WITHIN: Final = {

@@ -17,19 +17,20 @@ from modelmeter_server.core.answers import Answer, Expectation
 from modelmeter_server.core.calls import Attempt
 from modelmeter_server.core.errors import Failure, failure, with_cause
 from modelmeter_server.core.models import Capabilities, ModelSpec
-from modelmeter_server.core.outcomes import Cause, Certainty, End, Ending, Kind, Stage
+from modelmeter_server.core.outcomes import Cause, Certainty, Code, End, Ending, Kind, Stage
 from modelmeter_server.core.provider_errors import failure_from_http
 from modelmeter_server.core.requests import CompletionRequest
 from modelmeter_server.core.sse import EventTooLarge
 from modelmeter_server.core.text import cut_utf8, scrub, well_formed
 
+from .authentication import AuthenticatedExchange, Authenticator, CredentialsError
 from .driver import Observer, PreparedRequest
 from .http import Endpoint, ExchangeEnd, Fault, HttpRequest, Limits, Pool, ResponseHead, Timeouts
 
 OVERLOAD_RETRY_SECONDS = 1.0
 """What a caller is told to wait when the pool has no room: about the time in which calls come and go."""
 
-_REQUEST_ID_HEADERS = ("request-id", "x-request-id")
+_REQUEST_ID_HEADERS = ("request-id", "x-request-id", "x-amzn-requestid")
 _REQUEST_ID_BYTES = 256
 
 # No repetition mends these: somebody has to change a certificate, a password or a setting.
@@ -67,6 +68,8 @@ class WireFormat(msgspec.Struct, frozen=True, kw_only=True):
     accumulator: type[Accumulator]
     authenticate: Callable[[str], tuple[str, str]]
     """Turn a key into the header that carries it."""
+    authenticator: Callable[[str], Authenticator] | None = None
+    """Make what signs requests of an instance without a key, for its region."""
 
 
 class HttpDriver:
@@ -82,8 +85,9 @@ class HttpDriver:
         timeouts: Timeouts | None = None,
         limits: Limits | None = None,
         resend_on_stale_connection: bool = True,
+        authenticator: Authenticator | None = None,
     ) -> None:
-        """Open no connection yet. Without a key no authentication is sent."""
+        """Open no connection yet. Without a key or an authenticator no authentication is sent."""
         self.name = name
         self.kind = wire.kind
         self.capabilities = wire.capabilities
@@ -95,6 +99,7 @@ class HttpDriver:
             endpoint, self._timeouts, self._limits, resend_on_stale_connection=resend_on_stale_connection
         )
         self._key = key
+        self._authenticator = authenticator
 
     def prepare(self, request: CompletionRequest, model: ModelSpec) -> PreparedRequest:
         """Turn a checked request into the provider's body. Raises RequestRefused."""
@@ -114,8 +119,13 @@ class HttpDriver:
             expectation, deltas=deltas, event_limit=self._limits.event_bytes, scrub=self._scrub
         )
         call = HttpCall(self.name, accumulator, observer, self._scrub, self._timeouts, self._limits)
-        call.exchange = self._pool.exchange(self._request(prepared), call)
+        call.exchange = self._exchange(self._request(prepared), call)
         return call
+
+    def _exchange(self, request: HttpRequest, call: HttpCall) -> RunningExchange:
+        if self._authenticator is None:
+            return self._pool.exchange(request, call)
+        return AuthenticatedExchange(self._pool, request, call, self._authenticator, self._timeouts.connect)
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -140,7 +150,10 @@ class HttpDriver:
         return base + path
 
     def _scrub(self, text: str) -> str:
-        return scrub(text, (self._key.reveal(),)) if self._key is not None else text
+        secrets = [] if self._key is None else [self._key.reveal()]
+        if self._authenticator is not None:
+            secrets += self._authenticator.secrets
+        return scrub(text, secrets) if secrets else text
 
 
 class HttpCall:
@@ -202,7 +215,10 @@ class HttpCall:
     async def run(self) -> Answer | Failure:
         """Send the request and read the answer; never raises but for a cancelled task."""
         begun = time.monotonic()
-        end = await self.exchange.run()
+        try:
+            end = await self.exchange.run()
+        except CredentialsError as error:
+            return _without_credentials(error)
         result = self._completed(self._result(end), end)
         self._attempts = _attempts(self._target, end, result, time.monotonic() - begun)
         return result
@@ -253,6 +269,13 @@ class HttpCall:
         if isinstance(result, Answer):
             return msgspec.structs.replace(result, provider_request_id=request_id)
         return msgspec.structs.replace(result, provider_request_id=request_id, http_status=end.head.status)
+
+
+def _without_credentials(error: CredentialsError) -> Failure:
+    """Nothing was sent: what a provider would refuse with 401, or a service of ours that could not be asked."""
+    if error.is_lasting:
+        return failure(Kind.REFUSED, str(error), cause=Cause.LIMIT, code=Code.FAILED_PRECONDITION)
+    return failure(Kind.UNREACHABLE, str(error), cause=Cause.NETWORK)
 
 
 def _request_id(head: ResponseHead) -> str | None:

@@ -72,6 +72,15 @@ def embedded_arguments(text: str, field: str) -> msgspec.Raw:
         return msgspec.Raw(dumps_compact(value).encode())
 
 
+def is_object_schema(text: str) -> bool:
+    """Tell whether a schema is one of an object, as the arguments of a tool must be."""
+    try:
+        schema = loads_strict(text)
+    except NotJson:
+        return True  # embedding it says what is wrong
+    return isinstance(schema, dict) and schema.get("type") == "object"
+
+
 def parameters(tool: Tool, index: int) -> msgspec.Raw:
     """Return the schema of a tool's arguments."""
     return embedded(tool.parameters_json or NO_PARAMETERS, f"tools[{index}].parameters_json")

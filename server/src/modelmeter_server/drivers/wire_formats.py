@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from modelmeter_server.core.accumulators import AnthropicAccumulator, OpenAIResponsesAccumulator
+from modelmeter_server.core.accumulators import (
+    AnthropicAccumulator,
+    BedrockAccumulator,
+    OpenAIResponsesAccumulator,
+)
 
-from . import anthropic, openai_responses
+from . import anthropic, bedrock, openai_responses
 from .http_driver import WireFormat
 
 
@@ -25,6 +29,14 @@ WIRE_FORMATS = {
             encode=anthropic.encode,
             accumulator=AnthropicAccumulator,
             authenticate=_api_key_header,
+        ),
+        WireFormat(
+            kind="bedrock",
+            capabilities=bedrock.CAPABILITIES,
+            encode=bedrock.encode,
+            accumulator=BedrockAccumulator,
+            authenticate=_bearer,
+            authenticator=bedrock.SigV4,
         ),
         WireFormat(
             kind="openai_responses",

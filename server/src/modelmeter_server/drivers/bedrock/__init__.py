@@ -1,0 +1,16 @@
+"""Bedrock's Converse API: what it can do, how a request becomes its body, and who signs it."""
+
+from .capabilities import CAPABILITIES, DIALECTS, capabilities_of
+from .encode import encode
+from .signing import EXTRA, MissingExtra, SigV4, can_sign
+
+__all__ = [
+    "CAPABILITIES",
+    "DIALECTS",
+    "EXTRA",
+    "MissingExtra",
+    "SigV4",
+    "can_sign",
+    "capabilities_of",
+    "encode",
+]

@@ -1,0 +1,129 @@
+"""AWS Signature Version 4 with credentials that refresh themselves. botocore, an extra, knows both."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from modelmeter_server.drivers.authentication import CredentialsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from modelmeter_server.drivers.http import HttpRequest
+
+SERVICE: Final = "bedrock"
+"""The name that signatures are made for; it is not the host's."""
+
+EXTRA: Final = "modelmeter-server[bedrock]"
+
+_RENEW_SECONDS: Final = 15 * 60
+"""Rest of a life at which new credentials are fetched beside the calls; botocore's own advisory window."""
+_LEAST_SECONDS: Final = 60
+"""Rest of a life at which calls wait for new ones: a signed request may stand in line for a connection."""
+_BETWEEN_RENEWALS: Final = 60.0
+"""Some sessions live shorter than the window; they are not asked for with every call."""
+
+
+class MissingExtra(RuntimeError):
+    """Report that botocore is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__(f'AWS credentials need botocore: pip install "{EXTRA}", or configure an API key')
+
+
+def can_sign() -> bool:
+    """Say whether botocore is installed."""
+    return importlib.util.find_spec("botocore") is not None
+
+
+class SigV4:
+    """Sign the requests of one region with what botocore's chain of credentials finds.
+
+    The chain reads the environment, shared files and the machine's role, and may use the network: it is asked in a
+    thread, once for all calls that wait.
+    """
+
+    def __init__(self, region: str, find_credentials: Callable[[], Any] | None = None) -> None:
+        """Fetch nothing yet; `find_credentials` returns botocore's credentials or `None`, and may block.
+
+        Raises:
+            MissingExtra: botocore is not installed.
+        """
+        if not can_sign():
+            raise MissingExtra
+        self._region = region
+        self._find = find_credentials or self._from_chain
+        self._credentials: Any = None
+        self._frozen: Any = None
+        self._loading: asyncio.Task[None] | None = None
+        self._renewed_at = 0.0
+
+    @property
+    def is_ready(self) -> bool:
+        """Say whether there are credentials that will live on for a while."""
+        return self._frozen is not None and not self._expires_within(_LEAST_SECONDS)
+
+    async def prepare(self) -> None:
+        """Wait for credentials. Raises CredentialsError."""
+        await asyncio.shield(self._load())
+
+    def headers(self, request: HttpRequest, url: str) -> tuple[tuple[str, str], ...]:
+        """Return the headers of the signature."""
+        from botocore.auth import SigV4Auth
+        from botocore.awsrequest import AWSRequest
+
+        if self._expires_within(_RENEW_SECONDS) and time.monotonic() - self._renewed_at > _BETWEEN_RENEWALS:
+            self._load()
+        own = {name.lower() for name, _ in request.headers}
+        signed = AWSRequest(request.method, url, headers=dict(request.headers), data=request.body)
+        SigV4Auth(self._frozen, SERVICE, self._region).add_auth(signed)
+        return tuple(
+            (name.lower(), value) for name, value in signed.headers.items() if name.lower() not in own
+        )
+
+    @property
+    def secrets(self) -> Sequence[str]:
+        """Return the parts of the credentials."""
+        if self._frozen is None:
+            return ()
+        return tuple(filter(None, (self._frozen.access_key, self._frozen.secret_key, self._frozen.token)))
+
+    def _expires_within(self, seconds: int) -> bool:
+        needs_refresh = getattr(self._credentials, "refresh_needed", None)  # lasting ones have none
+        return needs_refresh is not None and bool(needs_refresh(seconds))
+
+    def _load(self) -> asyncio.Task[None]:
+        if self._loading is None or self._loading.done():
+            self._loading = asyncio.ensure_future(self._renew())
+            # Nobody waits for a renewal beside the calls, and its failure is told by the next that needs it.
+            self._loading.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return self._loading
+
+    async def _renew(self) -> None:
+        self._renewed_at = time.monotonic()
+        self._credentials, self._frozen = await asyncio.to_thread(self._fetch)
+
+    def _fetch(self) -> tuple[Any, Any]:
+        """Return credentials and their state now; runs in a thread. Raises CredentialsError."""
+        from botocore.exceptions import BotoCoreError
+
+        try:
+            credentials = self._credentials or self._find()
+            if credentials is None:
+                msg = "the deployment has no AWS credentials"
+                raise CredentialsError(msg, is_lasting=True)
+            return credentials, credentials.get_frozen_credentials()
+        except (BotoCoreError, OSError, ValueError, KeyError, RuntimeError) as error:
+            # Not the error's text: it may quote what a credential process printed.
+            msg = f"AWS credentials could not be fetched ({type(error).__name__})"
+            raise CredentialsError(msg, is_lasting=False) from error
+
+    def _from_chain(self) -> Any:
+        from botocore.session import Session
+
+        session = Session()
+        session.set_config_variable("region", self._region)
+        return session.get_credentials()
