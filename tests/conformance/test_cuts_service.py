@@ -23,6 +23,11 @@ FILES = {
         "redacted-thinking.sse",
         "refusal-mid-answer.sse",
     ),
+    "bedrock": (
+        "claude-redacted-thinking.eventstream",
+        "guardrail-intervened.eventstream",
+        "nova-tool-call.eventstream",
+    ),
     "openai-responses": (
         "azure-gpt-5-nano.sse",
         "codex-backend-empty-final-output.sse",
@@ -36,7 +41,11 @@ FILES = {
 RUNS = [(family, name) for family, names in FILES.items() for name in names]
 
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
-_OUTPUT = re.compile(rb'"response\.(?:[a-z_.]+\.delta|output_item\.(?:added|done))"')
+_EVIDENCE = {
+    "anthropic": re.compile(rb"message_start"),
+    "bedrock": re.compile(rb"contentBlock"),
+    "openai-responses": re.compile(rb'"response\.(?:[a-z_.]+\.delta|output_item\.(?:added|done))"'),
+}
 
 
 class Recording:
@@ -47,7 +56,7 @@ class Recording:
         self.body = (SHARED / "streams" / family / name).read_bytes()
         says = json.loads((SHARED / "streams/expected.json").read_text())["files"]
         self.says = next(each for each in says if each["file"] == f"{family}/{name}")
-        self.ends = [match.end() for match in _EVENT_END.finditer(self.body)]
+        self.ends = _frame_ends(self.body) if family == "bedrock" else _event_ends(self.body)
 
     def cuts(self) -> list[int]:
         """Return the places to cut at: each event's end and its neighbours, before the last event is whole."""
@@ -63,7 +72,18 @@ class Recording:
     def has_generated(self, cut: int) -> bool:
         """Say whether an event that was whole before the cut proves generation."""
         whole = self.body[: max((end for end in self.ends if end <= cut), default=0)]
-        return b"message_start" in whole if self.family == "anthropic" else bool(_OUTPUT.search(whole))
+        return bool(_EVIDENCE[self.family].search(whole))
+
+
+def _event_ends(body: bytes) -> list[int]:
+    return [match.end() for match in _EVENT_END.finditer(body)]
+
+
+def _frame_ends(body: bytes) -> list[int]:
+    ends = []
+    while (start := ends[-1] if ends else 0) < len(body):
+        ends.append(start + int.from_bytes(body[start : start + 4], "big"))
+    return ends
 
 
 @pytest.mark.skipif(not has_material(), reason=MISSING)

@@ -28,7 +28,14 @@ Make = Callable[[], Accumulator]
 Figures = tuple[int | None, int | None, int | None, int | None, int | None]
 """Input, output, cache read, cache write, reasoning."""
 
-_PROOFS = ("message_start", "response.output_item.added", "contentBlockStart", "contentBlockDelta", "messageStop")
+_PROOFS = (
+    "message_start",
+    "response.output_item.added",
+    "contentBlockStart",
+    "contentBlockDelta",
+    "contentBlockStop",
+    "messageStop",
+)
 _ENDS = ("message_stop", "response.completed", "response.incomplete", "response.failed", "metadata")
 
 
