@@ -80,7 +80,7 @@ def _event_ends(body: bytes) -> list[int]:
 
 
 def _frame_ends(body: bytes) -> list[int]:
-    ends = []
+    ends: list[int] = []
     while (start := ends[-1] if ends else 0) < len(body):
         ends.append(start + int.from_bytes(body[start : start + 4], "big"))
     return ends

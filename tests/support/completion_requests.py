@@ -15,6 +15,7 @@ from modelmeter_server.drivers.driver import RequestRefused
 from modelmeter_server.drivers.wire_formats import WIRE_FORMATS
 
 ANTHROPIC = "anthropic"
+BEDROCK = "bedrock"
 OPENAI = "openai_responses"
 KINDS = (ANTHROPIC, OPENAI)
 
