@@ -20,13 +20,17 @@ from modelmeter_server.drivers.http import Endpoint
 from modelmeter_server.drivers.http_driver import HttpDriver
 from modelmeter_server.drivers.wire_formats import WIRE_FORMATS
 from modelmeter_server.rpc.convert_request import Violations, completion_request
-from tests.support import ROOT
+from tests.support import ROOT, bedrock_events
 from tests.support.completion_requests import KINDS, ask, model_of
 from tests.support.fault_server import FaultServer
 from tests.support.markdown import code_words, section, table
 
 TEXT = (ROOT / "docs" / "providers.md").read_text(encoding="utf-8")
-COLUMNS = {"anthropic": "Anthropic Messages", "openai_responses": "OpenAI Responses"}
+COLUMNS = {
+    "anthropic": "Anthropic Messages",
+    "bedrock": "Bedrock Converse",
+    "openai_responses": "OpenAI Responses",
+}
 SCHEMA = (
     '{"type":"object","properties":{"a":{"type":"string"}},"required":["a"],"additionalProperties":false}'
 )
@@ -34,6 +38,7 @@ TOOL = message_pb2.Tool(name="look", parameters_json=SCHEMA, strict=True)
 RESULT = message_pb2.Part(tool_result=message_pb2.ToolResult(call_id="c1", output="sky"))
 STATE = {
     "anthropic": '[{"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"look","input":{}}]}]',
+    "bedrock": '[{"role":"assistant","content":[{"toolUse":{"toolUseId":"c1","name":"look","input":{}}}]}]',
     "openai_responses": '[{"type":"function_call","call_id":"c1","name":"look","arguments":"{}"}]',
 }
 
@@ -47,6 +52,8 @@ def continuation(kind: str) -> message_pb2.Continuation:
 
 
 def native(kind: str) -> str:
+    if kind == "bedrock":
+        return '{"messages":[{"role":"user","content":[{"text":"Ho"}]}],"system":"Be kind."}'
     if kind == "anthropic":
         return '{"messages":[{"role":"user","content":"Ho"}],"system":"Be kind."}'
     return '{"input":[{"role":"user","content":"Ho"}],"system":"Be kind."}'
@@ -57,7 +64,8 @@ def fields(name: str, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
     plain: dict[str, Any] = {"text": "Hi"}
     with_tool = {**plain, "tools": [TOOL]}
     with_schema = {**plain, "output_schema_json": SCHEMA}
-    choice = message_pb2.ToolChoice(mode=message_pb2.ToolChoice.MODE_REQUIRED, disable_parallel_calls=True)
+    alone = kind != "bedrock"
+    choice = message_pb2.ToolChoice(mode=message_pb2.ToolChoice.MODE_REQUIRED, disable_parallel_calls=alone)
     with_result = {"messages": prompt(RESULT)}
     special: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "text": ({"text": "Ho"}, plain),
@@ -143,7 +151,7 @@ def test_what_a_field_becomes_is_what_its_row_says(field, kind):
     said = code_words(cell.replace("`strict`", "").split("its `system`")[0])
     expected = {word.split(".")[0] for word in said}
     if field == "native_json":  # what becomes of its `system` is told in words
-        expected |= {"system"} if kind == "anthropic" else {"instructions"}
+        expected |= {"instructions"} if kind == "openai_responses" else {"system"}
     if field == "provider_options_json":
         expected = {"zzz"}
     assert changes(before, after) == expected
@@ -152,6 +160,10 @@ def test_what_a_field_becomes_is_what_its_row_says(field, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_model_is_sent_in_the_providers_spelling(kind):
+    if kind == "bedrock":
+        model = model_of(kind, provider_model="another:0")
+        assert "/another%3A0/" in WIRE_FORMATS[kind].encode(ask("Hi"), model).target
+        return
     before, after = sent(kind, text="Hi"), sent(kind, text="Hi", model="another")
     assert before is not None
     assert after is not None
@@ -176,10 +188,10 @@ def test_values_that_the_rows_call_refused_are_refused(kind, request_fields):
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_sent_with_every_request_is_told(kind):
     always = section(TEXT, "Request fields").split("Sent with every request")[1].split("\n\n")[0]
-    part = always.split("to OpenAI")[kind != "anthropic"]
+    part = re.split("to OpenAI|to Bedrock", always)[["anthropic", "openai_responses", "bedrock"].index(kind)]
     body = sent(kind, text="Hi")
     assert body is not None
-    own = body.keys() - {"model", "messages", "input", "max_tokens", "max_output_tokens"}
+    own = body.keys() - {"model", "messages", "input", "max_tokens", "max_output_tokens", "inferenceConfig"}
     assert not [name for name in own if f"`{name}" not in part]
     prepared = WIRE_FORMATS[kind].encode(ask("Hi"), model_of(kind))
     assert not [name for name, value in prepared.headers if f"`{name}: {value}`" not in part]
@@ -232,6 +244,13 @@ def types(value: Any) -> set[str]:
     return own.union(*(types(member) for member in value.values()))
 
 
+def written_by(kind: str, body: dict[str, Any]) -> set[str]:
+    """Return what the blocks of a body are called: by their `type`, at Bedrock by their one member."""
+    if kind != "bedrock":
+        return types(body.get("messages", body.get("input")))
+    return {name for turn in body["messages"] for block in turn["content"] for name in block}
+
+
 def test_every_part_has_its_row():
     assert list(PART_ROWS) == [field.name for field in message_pb2.Part.DESCRIPTOR.fields]
 
@@ -241,8 +260,8 @@ def test_every_part_has_its_row():
 def test_what_a_part_becomes_is_what_its_row_says(part, kind):
     cell = PART_ROWS[part][COLUMNS[kind]]
     bodies = [sent(kind, messages=messages) for messages in PARTS[part]]
-    written = {name for body in bodies if body for name in types(body.get("messages", body.get("input")))}
-    said = set() if cell.startswith("refused") else {*code_words(cell)} - {"is_error"}
+    written = {name for body in bodies if body for name in written_by(kind, body)}
+    said = set() if cell.startswith("refused") else {*code_words(cell)} - {"is_error", "error"}
     # A free-text call is refused by Anthropic, and asked about by its result at OpenAI.
     beside = {"custom_tool_call"} if part == "tool_result" and kind == "openai_responses" else set()
     assert written - beside == said
@@ -293,12 +312,17 @@ async def test_a_base_url_leads_where_its_row_says(row, kind):
         model = model_of(kind)
         await driver.start(driver.prepare(ask("Hi"), model), model, FREE_TEXT, Unheard(), deltas=False).run()
         await driver.aclose()
-    assert [f"`{request.target}`" for request in server.requests] == [row[f"`{kind}` posts to"]]
+    (request,) = server.requests
+    assert f"`{request.target}`".replace("the-model", "MODEL") == row[f"`{kind}` posts to"]
 
 
 # Stop reasons
 
-WORDS = {"anthropic": stop_reasons.ANTHROPIC, "openai_responses": stop_reasons.OPENAI_RESPONSES}
+WORDS = {
+    "anthropic": stop_reasons.ANTHROPIC,
+    "bedrock": stop_reasons.BEDROCK,
+    "openai_responses": stop_reasons.OPENAI_RESPONSES,
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -326,6 +350,10 @@ USAGE_ROWS = {code_words(row["Field"])[0]: row for row in table(section(TEXT, "U
 
 def told(kind: str, usage: dict[str, Any]) -> Any:
     """Return what an accumulator makes of a provider's usage object."""
+    if kind == "bedrock":
+        accumulator = WIRE_FORMATS[kind].accumulator()
+        accumulator.feed(bedrock_events.frames(bedrock_events.metadata(usage)))
+        return accumulator.snapshot().usage
     event = {
         "anthropic": {"type": "message_start", "message": {"usage": usage}},
         "openai_responses": {
@@ -342,8 +370,16 @@ def told(kind: str, usage: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("field", USAGE_ROWS)
 def test_a_counter_is_read_from_where_its_row_says(field, kind):
     cell = USAGE_ROWS[field][COLUMNS[kind]]
-    usage: dict[str, Any] = {"input_tokens": 1000, "output_tokens": 500}
+    names = ("inputTokens", "outputTokens") if kind == "bedrock" else ("input_tokens", "output_tokens")
+    usage: dict[str, Any] = dict(zip(names, (1000, 500), strict=True))
     assert getattr(told(kind, usage), field) == {"input_tokens": 1000, "output_tokens": 500}.get(field)
+    if "`cacheDetails` of" in cell:
+        usage["cacheDetails"] = [
+            {"ttl": code_words(cell)[1], "inputTokens": 7},
+            {"ttl": "x", "inputTokens": 8},
+        ]
+        assert getattr(told(kind, usage), field) == 7
+        return
     for value, path in enumerate(code_words(cell), start=7):
         *outer, name = path.split(".")
         place = usage

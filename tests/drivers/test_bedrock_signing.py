@@ -139,7 +139,7 @@ async def test_a_request_is_signed_so_that_the_service_agrees():
 async def test_credentials_are_looked_for_once_for_all_calls_that_wait():
     chain = Chain(lasting())
     chain.held = threading.Event()
-    async with FaultServer([ANSWER] * 5) as server, driver_of(server.url, chain) as driver:
+    async with FaultServer(ANSWER) as server, driver_of(server.url, chain) as driver:
         calls = [asyncio.ensure_future(call_of(driver).run()) for _ in range(5)]
         await asyncio.sleep(0)
         chain.held.set()

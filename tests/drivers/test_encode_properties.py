@@ -25,6 +25,7 @@ from modelmeter_server.drivers.driver import RequestRefused
 from modelmeter_server.drivers.wire_formats import WIRE_FORMATS
 from tests.support.completion_requests import (
     ANTHROPIC,
+    BEDROCK,
     KINDS,
     OPENAI,
     ask,
@@ -36,6 +37,16 @@ from tests.support.completion_requests import (
     user,
 )
 
+PARAMETERS: dict[str, tuple[str | int, ...]] = {
+    ANTHROPIC: ("tools", 0, "input_schema"),
+    BEDROCK: ("toolConfig", "tools", 0, "toolSpec", "inputSchema", "json"),
+    OPENAI: ("tools", 0, "parameters"),
+}
+CALLS: dict[str, dict[str, Any]] = {
+    ANTHROPIC: {"type": "tool_use", "id": "c"},
+    BEDROCK: {"toolUse": {"toolUseId": "c"}},
+    OPENAI: {"type": "function_call", "call_id": "c"},
+}
 HOST = "fetch-me.example"
 REMOTE = f"https://{HOST}/x"
 
@@ -70,8 +81,7 @@ def member(pairs: Any, *path: str | int) -> Any:
 def test_the_schema_of_a_tool_arrives_as_it_was_written(kind, value):
     text = spaced({**value, "type": "object"})
     body = ordered(sent(ask(tools=(Tool(name="t", parameters_json=text),)), model_of(kind)))
-    name = "input_schema" if kind == ANTHROPIC else "parameters"
-    assert member(body, "tools", 0, name) == ordered(text)
+    assert member(body, *PARAMETERS[kind]) == ordered(text)
 
 
 @given(json_objects)
@@ -89,6 +99,8 @@ def test_the_arguments_of_a_call_arrive_as_they_were_written(value):
     turns = assistant(ToolCallPart(id="c", name="t", arguments_json=text)), user(ToolResultPart(call_id="c"))
     anthropic = ordered(sent(ask_messages(*turns)))
     assert member(anthropic, "messages", 0, "content", 0, "input") == ordered(text)
+    bedrock = ordered(sent(ask_messages(*turns), model_of(BEDROCK)))
+    assert member(bedrock, "messages", 0, "content", 0, "toolUse", "input") == ordered(text)
     openai = json.loads(sent(ask_messages(*turns), model_of(OPENAI)))
     assert openai["input"][0]["arguments"] == text
 
@@ -97,7 +109,7 @@ def test_the_arguments_of_a_call_arrive_as_they_were_written(value):
 def test_native_turns_and_continuations_arrive_as_they_were_written(kind, value):
     harmless = {"type": "text", "about": {"metadata": value}}
     model = model_of(kind)
-    name = "messages" if kind == ANTHROPIC else "input"
+    name = "input" if kind == OPENAI else "messages"
     native = spaced([{"role": "user", "content": [harmless]}])
     assert member(ordered(sent(ask_native(native), model)), name) == ordered(native)
     state = spaced([{"role": "assistant", "content": [harmless]}])
@@ -138,8 +150,7 @@ depths = st.lists(st.sampled_from(["", "content", "output", "a b", "type"]), max
 def test_no_planted_remote_url_ever_reaches_a_body(kind, medium, depth, place):
     model = model_of(kind)
     turn = {"role": "assistant", "content": planted(medium, depth)}
-    call = {"type": "tool_use", "id": "c"} if kind == ANTHROPIC else {"type": "function_call", "call_id": "c"}
-    state = Continuation(kind, json.dumps([turn, {"role": "assistant", "content": [call]}]))
+    state = Continuation(kind, json.dumps([turn, {"role": "assistant", "content": [CALLS[kind]]}]))
     results = user(ToolResultPart(call_id="c"))
     request = {
         "native": ask_native(json.dumps([turn])),

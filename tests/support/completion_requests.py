@@ -17,7 +17,7 @@ from modelmeter_server.drivers.wire_formats import WIRE_FORMATS
 ANTHROPIC = "anthropic"
 BEDROCK = "bedrock"
 OPENAI = "openai_responses"
-KINDS = (ANTHROPIC, OPENAI)
+KINDS = (ANTHROPIC, BEDROCK, OPENAI)
 
 
 def model_of(kind: str = ANTHROPIC, **fields: Any) -> ModelSpec:

@@ -329,3 +329,46 @@ def test_an_unnamed_window_is_absent_rather_than_invented():
 def test_the_body_names_a_delay_too():
     info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7s"}
     assert http(429, {"error": {"code": 429, "details": [info]}}).retry_after == 7.0
+
+
+# Amazon
+
+
+@pytest.mark.parametrize(
+    ("header", "code"),
+    [
+        ("ValidationException", "ValidationException"),
+        ("ValidationException:http://internal.amazon.com/coral/com.amazon.bedrock/", "ValidationException"),
+        ("", "error"),
+    ],
+)
+def test_amazons_header_names_the_error_up_to_its_colon(header: str, code: str):
+    outcome = http(400, {"message": "Input is too long"}, {"x-amzn-errortype": header})
+    assert (outcome.kind, outcome.code, outcome.provider_code) == (Kind.REFUSED, Code.INVALID_ARGUMENT, code)
+    assert "Input is too long" in outcome.message
+
+
+def test_amazons_header_is_there_though_the_body_is_cut():
+    outcome = http(429, b'{"mess', {"x-amzn-errortype": "ThrottlingException"})
+    assert (outcome.kind, outcome.provider_code) == (Kind.RATE_LIMITED, "ThrottlingException")
+
+
+def test_amazon_spells_its_message_two_ways_and_may_name_the_error_in_the_body():
+    outcome = http(404, {"Message": "no such model", "__type": "com.amazon#ResourceNotFoundException"})
+    assert outcome.provider_code == "ResourceNotFoundException"
+    assert "no such model" in outcome.message
+
+
+@pytest.mark.parametrize(
+    ("status", "type", "kind"),
+    [
+        (403, "ExpiredTokenException", Kind.REFUSED),
+        (408, "ModelTimeoutException", Kind.UNAVAILABLE),
+        (424, "ModelErrorException", Kind.UNAVAILABLE),
+        (429, "ModelNotReadyException", Kind.RATE_LIMITED),
+        (503, "ServiceUnavailableException", Kind.UNAVAILABLE),
+    ],
+)
+def test_amazons_statuses_decide_before_its_types(status: int, type: str, kind: Kind):
+    outcome = http(status, {"message": "m"}, {"x-amzn-errortype": type})
+    assert (outcome.kind, outcome.provider_code) == (kind, type)

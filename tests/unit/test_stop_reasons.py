@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from botocore.loaders import Loader
+from botocore.model import ServiceModel
 
 from modelmeter_server.core.answers import FREE_TEXT, Answer, Finish
 from modelmeter_server.core.ladder import Evidence
 from modelmeter_server.core.outcomes import Kind
-from modelmeter_server.core.stop_reasons import ANTHROPIC, FINISHES, OPENAI_RESPONSES, Stop
+from modelmeter_server.core.stop_reasons import ANTHROPIC, BEDROCK, FINISHES, OPENAI_RESPONSES, Stop
 from modelmeter_server.core.usage import Usage
 from modelmeter_server.core.verdict import Draft, judge
 
@@ -44,10 +46,28 @@ RESPONSES_REASONS = {
     "cancelled": Stop.OUTSIDE,
 }
 
+BEDROCK_REASONS = {
+    "end_turn": Stop.FINISHED,
+    "stop_sequence": Stop.SEQUENCE,
+    "tool_use": Stop.TOOLS,
+    "max_tokens": Stop.LENGTH,
+    "model_context_window_exceeded": Stop.LENGTH,
+    "guardrail_intervened": Stop.WITHDRAWN,
+    "content_filtered": Stop.WITHDRAWN,
+    "malformed_model_output": Stop.WITHDRAWN,
+    "malformed_tool_use": Stop.WITHDRAWN,
+}
+
 
 def test_the_tables_hold_one_row_for_every_reason():
     assert ANTHROPIC == ANTHROPIC_REASONS
+    assert BEDROCK == BEDROCK_REASONS
     assert OPENAI_RESPONSES == RESPONSES_REASONS
+
+
+def test_every_stop_reason_of_botocores_model_has_its_row():
+    service = ServiceModel(Loader().load_service_model("bedrock-runtime", "service-2"))
+    assert set(BEDROCK) == set(service.shape_for("StopReason").enum)
 
 
 @pytest.mark.parametrize("stop", list(Stop))
