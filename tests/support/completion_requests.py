@@ -11,6 +11,7 @@ from modelmeter_server.core.errors import FieldViolation
 from modelmeter_server.core.models import ModelSpec
 from modelmeter_server.core.request_checks import check_request
 from modelmeter_server.core.requests import CompletionRequest, Message, Part, Role
+from modelmeter_server.drivers.bedrock import capabilities_of
 from modelmeter_server.drivers.driver import RequestRefused
 from modelmeter_server.drivers.wire_formats import WIRE_FORMATS
 
@@ -30,6 +31,13 @@ def model_of(kind: str = ANTHROPIC, **fields: Any) -> ModelSpec:
         "capabilities": WIRE_FORMATS[kind].capabilities,
     }
     return ModelSpec(**{**spec, **fields})
+
+
+def thinker_of(kind: str) -> ModelSpec:
+    """Return a model that takes a reasoning effort: at Bedrock one of a declared dialect."""
+    if kind != BEDROCK:
+        return model_of(kind)
+    return model_of(kind, reasoning_dialect="claude", capabilities=capabilities_of("claude"))
 
 
 def ask(text: str | None = "Hi", **fields: Any) -> CompletionRequest:

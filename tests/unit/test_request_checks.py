@@ -18,7 +18,7 @@ from modelmeter_server.core.requests import (
     ToolChoice,
     ToolMode,
 )
-from tests.support.completion_requests import KINDS, OPENAI, ask, ask_native, model_of, wrong
+from tests.support.completion_requests import KINDS, OPENAI, ask, ask_native, model_of, thinker_of, wrong
 
 OBJECT = (
     '{"type":"object","properties":{"a":{"type":"string"}},"required":["a"],"additionalProperties":false}'
@@ -46,7 +46,7 @@ def test_a_full_request_has_no_mistakes(kind):
         provider_options_json='{"metadata":{"user_id":"u"}}',
         labels={"team": "a" * 256},
     )
-    assert wrong(request, model_of(kind)) == []
+    assert wrong(request, thinker_of(kind)) == []
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t"])

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from modelmeter_server.core.requests import Continuation
-from tests.support.completion_requests import ANTHROPIC, KINDS, OPENAI, ask_native, model_of, wrong
+from tests.support.completion_requests import ANTHROPIC, BEDROCK, KINDS, OPENAI, ask_native, model_of, wrong
 
-LISTS = {ANTHROPIC: "messages", OPENAI: "input"}
+LISTS = {ANTHROPIC: "messages", BEDROCK: "messages", OPENAI: "input"}
 TURNS = [{"role": "user", "content": "Hi"}]
 
 
