@@ -22,6 +22,7 @@ from .sse import EVENT_LIMIT
 _PRELUDE: Final = struct.Struct(">III")
 _CHECKSUM: Final = struct.Struct(">I")
 _LENGTH: Final = struct.Struct(">H")
+_LENGTHS: Final = 8  # bytes of the prelude without its checksum
 _OVERHEAD: Final = _PRELUDE.size + _CHECKSUM.size
 
 MAX_HEADERS: Final = 128 * 1024
@@ -92,45 +93,49 @@ class FrameDecoder:
 
     def _cut(self, data: bytes, frames: list[Frame]) -> int:
         """Append the whole frames of the data; return where the first that is not whole begins."""
-        start, size = 0, len(data)
+        start, size, known = 0, len(data), self._known
         while size - start >= _PRELUDE.size:
             total, headers_size, checksum = _PRELUDE.unpack_from(data, start)
-            if crc32(data[start : start + 8]) != checksum:
+            headers_at = start + _PRELUDE.size
+            if crc32(data[start : start + _LENGTHS]) != checksum:
                 reason = "a frame of the stream begins with a wrong checksum"
                 raise BadFrame(reason, frames)
-            self._check_sizes(total, headers_size, frames)
+            if not _OVERHEAD + headers_size <= total <= self._limit or headers_size > MAX_HEADERS:
+                raise self._impossible(total, headers_size, frames)
             if size - start < total:
                 self._wanted = total
                 return start
-            frames.append(self._frame(data[start : start + total], headers_size, frames))
             start += total
+            end = start - _CHECKSUM.size
+            # The checksum of the whole goes on from that of the prelude.
+            if (
+                crc32(data[headers_at - _CHECKSUM.size : end], checksum)
+                != _CHECKSUM.unpack_from(data, end)[0]
+            ):
+                reason = "a frame of the stream has a wrong checksum"
+                raise BadFrame(reason, frames)
+            payload_at = headers_at + headers_size
+            block = data[headers_at:payload_at]
+            headers = known.get(block)
+            if headers is None:
+                headers = self._read(block, frames)
+            frames.append(Frame(headers, data[payload_at:end]))
         self._wanted = _PRELUDE.size
         return start
 
-    def _check_sizes(self, total: int, headers: int, frames: list[Frame]) -> None:
-        if total < _OVERHEAD or headers > min(total - _OVERHEAD, MAX_HEADERS):
-            reason = "a frame of the stream has impossible lengths"
-            raise BadFrame(reason, frames)
-        if total > self._limit:
-            reason = f"a frame of the stream is larger than {self._limit} bytes"
-            raise FrameTooLarge(reason, frames)
+    def _impossible(self, total: int, headers: int, frames: list[Frame]) -> BadFrame:
+        if total > self._limit and headers <= min(total - _OVERHEAD, MAX_HEADERS):
+            return FrameTooLarge(f"a frame of the stream is larger than {self._limit} bytes", frames)
+        return BadFrame("a frame of the stream has impossible lengths", frames)
 
-    def _frame(self, data: bytes, headers_size: int, frames: list[Frame]) -> Frame:
-        end = len(data) - _CHECKSUM.size
-        if crc32(memoryview(data)[:end]) != _CHECKSUM.unpack_from(data, end)[0]:
-            reason = "a frame of the stream has a wrong checksum"
-            raise BadFrame(reason, frames)
-        payload_at = _PRELUDE.size + headers_size
-        block = data[_PRELUDE.size : payload_at]
-        headers = self._known.get(block)
+    def _read(self, block: bytes, frames: list[Frame]) -> dict[str, str]:
+        headers = _headers(block)
         if headers is None:
-            headers = _headers(block)
-            if headers is None:
-                reason = "a frame of the stream has headers that cannot be read"
-                raise BadFrame(reason, frames)
-            if len(self._known) < _KNOWN_HEADERS:
-                self._known[block] = headers
-        return Frame(headers, data[payload_at:end])
+            reason = "a frame of the stream has headers that cannot be read"
+            raise BadFrame(reason, frames)
+        if len(self._known) < _KNOWN_HEADERS:
+            self._known[block] = headers
+        return headers
 
 
 def _headers(block: bytes) -> dict[str, str] | None:
