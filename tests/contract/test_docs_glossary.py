@@ -146,6 +146,7 @@ WORDS = [
             "buffered": "is the deployment's business",
             "allow_remote_media": "is the deployment's business",
             "hosted_tools": "is the deployment's business",
+            "reasoning_dialect": "is the deployment's business",
         },
         only_client={"proto": AS_IT_CAME},
     ),
