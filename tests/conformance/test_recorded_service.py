@@ -76,12 +76,22 @@ def _load() -> list[Recording]:
 RECORDINGS = _load()
 
 
+RUNS = [
+    pytest.param(recording, model, id=f"{recording.file}-{model}")
+    for recording in RECORDINGS
+    for model in (recording.provider, f"{recording.provider}-buffered")
+    if model == recording.provider or recording.file.endswith(".json")
+]
+
+
 @pytest.mark.skipif(not RECORDINGS, reason=MISSING)
 @pytest.mark.parametrize("face", ["unary", "stream"])
-@pytest.mark.parametrize("recording", RECORDINGS, ids=lambda recording: recording.file)
-async def test_a_recorded_answer_arrives_as_it_was_recorded(recording: Recording, face: Face) -> None:
+@pytest.mark.parametrize(("recording", "model"), RUNS)
+async def test_a_recorded_answer_arrives_as_it_was_recorded(
+    recording: Recording, model: str, face: Face
+) -> None:
     async with FaultServer(recording.reply()) as provider, provider_service(provider) as service:
-        heard = await ask(service.client, face, recording.provider, "Hi", tools=recording.tools())
+        heard = await ask(service.client, face, model, "Hi", tools=recording.tools())
     outcome = recording.outcome
     assert (heard.kind, heard.code) == (outcome["kind"], outcome["grpc_code"])
     assert heard.result.certainty.name == outcome["certainty"]

@@ -16,6 +16,7 @@ import pytest
 from botocore.credentials import Credentials, RefreshableCredentials
 from botocore.exceptions import CredentialRetrievalError
 
+import modelmeter
 from modelmeter_server.core.answers import FREE_TEXT, Answer
 from modelmeter_server.core.errors import Failure
 from modelmeter_server.core.outcomes import Cause, Certainty, Code, Disposition, Kind, Stage
@@ -23,9 +24,14 @@ from modelmeter_server.drivers.bedrock import MissingExtra, SigV4, signing
 from modelmeter_server.drivers.http import Endpoint, Timeouts
 from modelmeter_server.drivers.http_driver import HttpCall, HttpDriver
 from modelmeter_server.drivers.wire_formats import WIRE_FORMATS
+from modelmeter_server.engine.catalog import Catalog
+from modelmeter_server.engine.engine import Engine
+from modelmeter_server.rpc.server import RpcServer
+from tests.conformance.asking import ask as conversed
 from tests.support import bedrock_events as wire
 from tests.support.completion_requests import BEDROCK, ask, model_of
 from tests.support.fault_server import FaultServer, RecordedRequest, Reply
+from tests.support.running_server import Memory
 from tests.support.wire_bytes import body
 
 REGION = "eu-central-1"
@@ -201,6 +207,20 @@ async def test_without_credentials_the_call_is_refused_and_nothing_was_sent():
     )
     assert "no AWS credentials" in result.message
     assert (result.retryable, ears.writes, server.requests, call.attempts) == (False, 0, [], ())
+
+
+@pytest.mark.parametrize("face", ["unary", "stream"])
+async def test_a_caller_hears_that_the_deployment_has_no_credentials(face: Any):
+    async with FaultServer() as provider, driver_of(provider.url, Chain(None)) as driver:
+        server = RpcServer(Engine(Catalog([MODEL]), {BEDROCK: driver}, Memory()))
+        (address,) = await server.start(["127.0.0.1:0"])
+        try:
+            async with modelmeter.AsyncClient(address) as client:
+                heard = await conversed(client, face, MODEL.name, "Hi")
+        finally:
+            await server.stop(0)
+    assert (heard.kind, heard.code) == ("REFUSED", "FAILED_PRECONDITION")
+    assert (heard.result.certainty.name, provider.requests) == ("NONE", [])
 
 
 async def test_credentials_that_cannot_be_fetched_now_may_be_there_later():

@@ -34,6 +34,7 @@ _SIZED: Final = (6, _STRING)  # bytes and text, which tell their length
 
 # A stream repeats fewer than ten header blocks, byte for byte; a hostile one must not grow the table.
 _KNOWN_HEADERS: Final = 64
+_KNOWN_LENGTH: Final = 256
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -133,7 +134,7 @@ class FrameDecoder:
         if headers is None:
             reason = "a frame of the stream has headers that cannot be read"
             raise BadFrame(reason, frames)
-        if len(self._known) < _KNOWN_HEADERS:
+        if len(self._known) < _KNOWN_HEADERS and len(block) <= _KNOWN_LENGTH:
             self._known[block] = headers
         return headers
 

@@ -76,6 +76,8 @@ class AuthenticatedExchange:
 
     async def _prepare(self) -> None:
         self._preparing = asyncio.ensure_future(self._authenticator.prepare())
+        # It may fail in the very moment in which the call is cut, and then nobody asks for its error.
+        self._preparing.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             await asyncio.wait((self._preparing,), timeout=self._timeout)
         finally:
