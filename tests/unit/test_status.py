@@ -20,7 +20,9 @@ from modelmeter_server.rpc.status import DETAILS_KEY, MESSAGE_BYTES, STATUS_BYTE
 from tests.support.domain_values import attempts, failures, outcomes
 
 TRAILER_BYTES = 6 * 1024
-HOSTILE = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None)
+HOSTILE = settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None, max_examples=60
+)
 
 
 def encoded_size(sent: Trailer) -> int:
