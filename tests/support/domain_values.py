@@ -34,7 +34,7 @@ usages = st.builds(Usage, **{name: st.none() | counts for name in COUNTERS}, hos
 bills = st.builds(AdditionalUsage, kind=texts, model=maybe_texts, usage=usages)
 costs = st.builds(
     Cost,
-    nanos=counts,
+    nano_units=counts,
     currency=st.sampled_from(["USD", "EUR"]),
     source=st.sampled_from(CostSource),
     certainty=st.sampled_from(Certainty),
