@@ -34,6 +34,10 @@ run: $(READY) ## serve on 127.0.0.1:50051 with the embedded provider (ARGS="--co
 test: $(READY) $(PROTO_READY) ## run every test
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
+.PHONY: faults
+faults: $(READY) ## make hand-written mistakes one by one, in a copy; each must fail a test (ARGS="--only TEXT")
+	@$(BIN)/python -m tools.try_faults $(ARGS)
+
 .PHONY: check
 check: format-check lint types layers stubs-check protos-check ## formatting, lint, types, layers, fresh stubs, protos
 

@@ -97,7 +97,7 @@ def _page_row(kind: Kind, row: Row) -> str:
         row.disposition.name if row.disposition else "as told",
         " or ".join(each.name for each in row.certainties),
         "by cause, below" if kind is Kind.REFUSED else row.code.name,
-        "yes" if row.retryable else "no",
+        f"yes{', ' * bool(row.retry_condition)}{row.retry_condition}" if row.retryable else "no",
         f"`{row.client_class}`",
         row.effect_outcome,
     )

@@ -55,7 +55,9 @@ async def test_the_effect_outcome_is_the_one_the_server_books(service, address, 
     service.script("Complete", failing(model_error(_number(kind), **bill)))
     async with modelmeter.AsyncClient(address) as client:
         error = await _caught(client)
-    assert error.effect_outcome == effect_outcome(kind, outcomes.Disposition[error.disposition.name], spend_told=told)
+    assert error.effect_outcome == effect_outcome(
+        kind, outcomes.Disposition[error.disposition.name], spend_told=told
+    )
 
 
 async def test_work_billed_beside_the_usage_is_spend_too(client, service):

@@ -62,7 +62,9 @@ class Recording:
 def _load() -> list[Recording]:
     if not has_material():
         return []
-    says = {each["file"]: each for each in json.loads((SHARED / "streams/expected.json").read_text())["files"]}
+    says = {
+        each["file"]: each for each in json.loads((SHARED / "streams/expected.json").read_text())["files"]
+    }
     outcomes = json.loads((SHARED / "streams/outcomes.json").read_text())["files"]
     return [
         Recording(_FAMILIES[says[outcome["file"]]["family"]], outcome["file"], says[outcome["file"]], outcome)

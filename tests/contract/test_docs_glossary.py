@@ -52,11 +52,7 @@ WORDS = [
         usage_pb2.Cost,
         (pricing.Cost,),
         modelmeter.Cost,
-        only_proto={
-            "nano_units": "is `nanos` in the core, which counts money in nothing else",
-            "minor_units": DERIVED,
-        },
-        only_core={"nanos": "is `nano_units` on the wire"},
+        only_proto={"minor_units": DERIVED},
     ),
     Word(
         completion_pb2.Completion,

@@ -62,6 +62,7 @@ def _entry(name: str = "It squares", replace: str = "number * number", function:
     return _ENTRY.format(name=name, replace=replace, function=function)
 
 
+@pytest.mark.slow
 def test_a_fault_that_a_test_notices_is_killed_and_the_working_tree_is_untouched(repository, capsys):
     assert _run(repository, _entry()) == 0
     assert "1 faults, 1 killed, 0 left" in capsys.readouterr().out
@@ -69,6 +70,7 @@ def test_a_fault_that_a_test_notices_is_killed_and_the_working_tree_is_untouched
     assert not list(repository.rglob("*.pyc"))
 
 
+@pytest.mark.slow
 def test_a_fault_that_its_tests_let_pass_survives_and_is_named(repository, capsys):
     entries = (_entry(), _entry("It squares unseen", function="::test_it_doubles_nothing"))
     assert _run(repository, *entries) == 1
@@ -77,12 +79,14 @@ def test_a_fault_that_its_tests_let_pass_survives_and_is_named(repository, capsy
     assert told.err.strip().startswith("SURVIVED: It squares unseen (server/src/modelmeter_server/sums.py)")
 
 
+@pytest.mark.slow
 def test_a_fault_that_keeps_the_tests_from_running_proves_nothing(repository, capsys):
     (repository / "tests/test_sums.py").write_text(_TEST + "assert double(3) == 6\n")
     assert _run(repository, _entry()) == 1
     assert "BROKEN: It squares" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_tests_that_fail_without_a_fault_prove_nothing(repository, capsys):
     (repository / "tests/test_sums.py").write_text(_TEST.replace("== 6", "== 7"))
     assert _run(repository, _entry()) == 2
@@ -110,6 +114,7 @@ def test_a_mistake_in_the_list_is_told_before_anything_runs(repository, capsys, 
     assert complaint in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_faults_are_listed_and_chosen_by_a_part_of_their_name(repository, capsys):
     entries = (_entry(), _entry("It halves", "number / 2"))
     assert _run(repository, *entries, arguments=("--list",)) == 0

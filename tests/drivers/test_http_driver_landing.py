@@ -143,4 +143,28 @@ async def test_an_event_over_the_configured_limit_is_a_dead_connection(authority
         stack.push_async_callback(driver.aclose)
         result = await _call(driver, Ears()).run()
     assert isinstance(result, Failure)
-    assert (result.kind, result.cause, result.certainty) == (Kind.INTERRUPTED, Cause.LIMIT, Certainty.AT_LEAST)
+    assert (result.kind, result.cause, result.certainty) == (
+        Kind.INTERRUPTED,
+        Cause.LIMIT,
+        Certainty.AT_LEAST,
+    )
+
+
+async def test_a_fault_of_our_own_is_told_without_its_text(authority: Authority) -> None:
+    """The exception goes to the log, the bill of what had arrived to the caller."""
+
+    class Broken(Ears):
+        def progressed(self) -> None:
+            message = "sk-secret"
+            raise AttributeError(message)
+
+    landing = Landing("own fault", Stage.BODY, Fault.BUG, Cause.BUG, "BUG", None)
+    async with FaultServer(event_stream([START, START])) as server, AsyncExitStack() as stack:
+        driver = _driver(Scene(server.url), landing, authority)
+        stack.push_async_callback(driver.aclose)
+        call = _call(driver, Broken())
+        result = await call.run()
+    assert isinstance(result, Failure)
+    assert (result.kind, result.certainty) == (Kind.BUG, Certainty.AT_LEAST)
+    assert "AttributeError" not in result.message
+    assert isinstance(call.fault, AttributeError)

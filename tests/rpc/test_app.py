@@ -16,6 +16,7 @@ from modelmeter.v1 import error_pb2, model_service_pb2, model_service_pb2_grpc
 from modelmeter_server import app
 from modelmeter_server.config import ConfigError, ProviderSettings, Secret, load
 from modelmeter_server.drivers.http_driver import HttpDriver
+from modelmeter_server.drivers.replay import ReplayDriver
 from modelmeter_server.rpc.listen import ListenError
 from tests.support.running_server import Details, Memory, asking, read_all, streaming
 
@@ -70,6 +71,18 @@ async def test_a_second_signal_cuts_what_is_left():
     await serving
     assert error is not None
     assert Details(error).model_error.cause == error_pb2.CAUSE_DRAIN
+
+
+async def test_a_server_that_stops_closes_its_providers_connections(monkeypatch):
+    closed: list[str] = []
+
+    async def aclose(driver: ReplayDriver) -> None:
+        closed.append(driver.name)
+
+    monkeypatch.setattr(ReplayDriver, "aclose", aclose)
+    async with app.running(SETTINGS):
+        assert closed == []
+    assert closed == ["replay"]
 
 
 async def test_a_port_in_use_is_told_and_leaves_nothing_open():

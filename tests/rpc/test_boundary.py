@@ -9,10 +9,16 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 
-from modelmeter.v1 import error_pb2, usage_pb2
+from modelmeter.v1 import error_pb2, model_service_pb2_grpc, usage_pb2
 from modelmeter_server.core.outcomes import Cause, Certainty, Disposition, Kind
+from modelmeter_server.engine.catalog import Catalog
+from modelmeter_server.engine.engine import Engine
 from modelmeter_server.rpc import model_service
-from tests.support.running_server import Details, serving
+from modelmeter_server.rpc.boundary import Boundary
+from modelmeter_server.rpc.health import HealthService
+from modelmeter_server.rpc.model_service import ModelService
+from modelmeter_server.rpc.server import SERVICE, add_services
+from tests.support.running_server import MODEL, Details, Memory, asking, read_all, serving, streaming
 from tests.support.scripted_driver import (
     Explode,
     Hold,
@@ -125,6 +131,51 @@ async def test_an_answer_that_cannot_be_written_keeps_its_bill(monkeypatch, stre
     told = Details(error).model_error
     assert told.disposition == error_pb2.DISPOSITION_LANDED
     assert (told.usage.output_tokens, told.certainty) == (9, usage_pb2.CERTAINTY_EXACT)
+
+
+async def test_interceptors_inside_are_asked_for_every_call_and_their_faults_keep_their_text():
+    asked: list[str] = []
+
+    class Inside(grpc.aio.ServerInterceptor):
+        async def intercept_service(self, continuation, handler_call_details):
+            asked.append(handler_call_details.method)
+            if len(asked) > 1:
+                raise RuntimeError(SECRET)
+            return await continuation(handler_call_details)
+
+    server = grpc.aio.server(interceptors=[Boundary(), Inside()])
+    driver = ScriptedDriver(answering())
+    engine = Engine(Catalog([MODEL]), {driver.name: driver}, Memory())
+    add_services(server, ModelService(engine), HealthService(SERVICE))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub = model_service_pb2_grpc.ModelServiceStub(channel)
+        await stub.Complete(asking(), timeout=5)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Complete(asking(), timeout=5)
+        _, streamed = await read_all(stub.StreamComplete(streaming(), timeout=5))
+    await server.stop(0)
+    assert streamed is not None
+    for error in (caught.value, streamed):
+        assert error.code() is grpc.StatusCode.INTERNAL
+        assert SECRET not in everything(error)
+        assert Details(error).info.reason == "BUG"
+    assert len(asked) == 3
+
+
+async def test_requests_of_a_stream_that_cannot_be_read_are_refused_with_a_type():
+    async with serving(ScriptedDriver(answering())) as running:
+        ask = running.channel.stream_stream(
+            "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+            request_serializer=bytes,
+            response_deserializer=bytes,
+        )
+        call = ask(timeout=5)
+        await call.write(b"\xff\xff\xff")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call.read()
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_an_unknown_method_stays_unimplemented():

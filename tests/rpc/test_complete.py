@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from modelmeter.v1 import completion_pb2, error_pb2, message_pb2, usage_pb2
+from modelmeter_server.core.answers import Answer
 from modelmeter_server.core.errors import TABLE, Failure, failure
 from modelmeter_server.core.outcomes import Cause, Certainty, Kind, Stage
 from modelmeter_server.core.pricing import PriceTable, Tier
@@ -152,3 +153,18 @@ async def test_labels_reach_the_record_and_not_the_provider():
     async with serving(driver) as running:
         await running.ask(labels={"team": "red"})
     assert running.memory.outcomes[0].labels == {"team": "red"}
+
+
+async def test_an_answer_above_four_mebibytes_arrives_where_the_client_takes_it():
+    whole = Answer(text="x" * (5 << 20), usage=USED, certainty=Certainty.EXACT)
+    options = [("grpc.max_receive_message_length", -1)]
+    async with serving(ScriptedDriver([Written(), Verdict(whole)]), channel_options=options) as running:
+        assert len((await running.ask()).completion.text) == 5 << 20
+
+
+async def test_an_answer_that_the_client_does_not_take_is_recorded_with_its_bill():
+    whole = Answer(text="x" * (5 << 20), usage=USED, certainty=Certainty.EXACT)
+    async with serving(ScriptedDriver([Written(), Verdict(whole)])) as running:
+        error = await running.error()
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert running.memory.outcomes[0].result.usage == USED

@@ -38,6 +38,7 @@ class ProviderService:
     memory: Memory
     address: str
     server: RpcServer
+    engine: Engine
 
 
 @asynccontextmanager
@@ -68,7 +69,7 @@ async def provider_service(
     (address,) = await server.start(["127.0.0.1:0"])
     try:
         async with modelmeter.AsyncClient(address, **(client_options or {})) as client:
-            yield ProviderService(provider, client, drivers, memory, address, server)
+            yield ProviderService(provider, client, drivers, memory, address, server, engine)
     finally:
         await server.stop(0)
         for driver in drivers.values():
@@ -86,5 +87,7 @@ def _models() -> list[ModelSpec]:
         )
         for kind, wire in WIRE_FORMATS.items()
     ]
-    buffered = [msgspec.structs.replace(model, name=f"{model.name}-buffered", buffered=True) for model in streamed]
+    buffered = [
+        msgspec.structs.replace(model, name=f"{model.name}-buffered", buffered=True) for model in streamed
+    ]
     return [*streamed, *buffered]

@@ -113,6 +113,7 @@ class ScriptedCall:
         """Set when the connection to the provider is closed."""
         self.cut_by: Cause | None = None
         self.attempts: tuple[Attempt, ...] = ()
+        self.fault: BaseException | None = None
         self._script = script
         self._observer = observer
         self._target = target

@@ -148,14 +148,14 @@ def test_the_forced_tool_without_arguments_is_unusable_unless_the_schema_allows_
 
 
 def test_an_index_used_twice_or_never_loses_no_block():
-    first, second = wire.text_block(0, "Hello"), wire.tool_block(0, "look", "{}")
+    first, second = wire.text_block(0, "Hello"), wire.tool_block(0, "look", '{"a":1}')
     indexless = [
         {name: value for name, value in event.items() if name != "index"} for event in first + second
     ]
     for blocks in ([first, second], [indexless]):
         outcome = answer(AnthropicAccumulator(), wire.stream(*blocks, reason="tool_use"))
         assert (outcome.text, len(outcome.tool_calls)) == ("Hello", 1)
-        assert outcome.tool_calls[0].arguments_json == "{}"
+        assert outcome.tool_calls[0].arguments_json == '{"a":1}'
 
 
 def test_text_without_its_blocks_start_is_not_lost_and_thinking_never_enters_it():

@@ -208,6 +208,14 @@ def test_an_error_names_its_delay():
     assert failed(AnthropicAccumulator(), sse(event)).retry_after == 7.0
 
 
+def test_a_document_that_was_cut_after_its_content_keeps_the_text_and_an_estimate():
+    document = wire.document({"type": "text", "text": "eight ch"})
+    cut_off = document[: document.index(b'"stop_reason"')]
+    outcome = failed(AnthropicAccumulator(), cut_off, End.RESET)
+    assert (outcome.kind, outcome.certainty) == (Kind.UNACCOUNTED, Certainty.UNKNOWN)
+    assert (outcome.partial_text, outcome.estimated_output_tokens) == ("eight ch", 2)
+
+
 @pytest.mark.parametrize(
     "page", [b"<html>\n<body>502</body>\n", b"upstream error\r\nlater\r\n", b"null\n", b"\xff\xfe\n"]
 )

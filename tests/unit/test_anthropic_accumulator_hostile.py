@@ -30,6 +30,14 @@ def test_half_a_character_is_replaced_when_its_block_ends():
     assert outcome.text == joined_text(accumulator.drain()) == "a\ufffd\ufffdb"
 
 
+def test_a_block_ends_where_its_index_is_used_again():
+    accumulator = AnthropicAccumulator(deltas=True)
+    blocks = [wire.opened(0), wire.text(0, f"a{HIGH}"), wire.opened(0), wire.text(0, f"{LOW}b")]
+    assert (
+        answer(accumulator, wire.stream(blocks)).text == joined_text(accumulator.drain()) == "a\ufffd\ufffdb"
+    )
+
+
 def test_half_characters_never_leave_in_any_text():
     odd = f"x{HIGH}"
     blocks = [

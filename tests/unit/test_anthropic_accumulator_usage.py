@@ -186,10 +186,12 @@ def test_the_providers_own_cost_stands_on_answers_and_failures():
     bill = {"output_tokens": 9, "cost": 0.0123}
     outcome = whole({"input_tokens": 5}, bill)
     assert outcome.cost is not None
-    assert (outcome.cost.nanos, outcome.cost.source) == (12_300_000, CostSource.PROVIDER)
+    assert (outcome.cost.nano_units, outcome.cost.source) == (12_300_000, CostSource.PROVIDER)
     assert outcome.cost.certainty is Certainty.EXACT
     cut = failed(AnthropicAccumulator(), sse(wire.start(), wire.ended("end_turn", bill)))
     assert cut.cost == outcome.cost
+    null_later = sse(wire.start(), wire.ended("end_turn", bill), wire.ended(None, {"cost": None}))
+    assert failed(AnthropicAccumulator(), null_later).cost == outcome.cost
 
 
 def test_a_change_of_any_figure_is_flagged_once():

@@ -15,7 +15,7 @@ from modelmeter_server.core.calls import CallOutcome
 from modelmeter_server.core.errors import failure
 from modelmeter_server.core.outcomes import Cause, Kind, Stage
 from modelmeter_server.telemetry import log
-from modelmeter_server.telemetry.calls import CallRecorder, SilentRecorder, call_recorder
+from modelmeter_server.telemetry.calls import CallRecorder, SilentRecorder, call_line, call_recorder
 from tests.support.domain_values import answers, failures, outcomes
 
 
@@ -35,13 +35,15 @@ def lines(stream: io.BytesIO) -> list[dict]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None, max_examples=40
+)
 @given(outcomes(answers | failures()))
 async def test_every_outcome_leaves_one_short_line_of_json(outcome):
     target = io.BytesIO()
     assert await CallRecorder(target).record(outcome) is False
     (line,) = lines(target)
-    assert len(target.getvalue()) < 8192
+    assert len(target.getvalue()) < 4096
     assert (line["event"], line["call_id"]) == ("call", outcome.call_id)
     assert line["certainty"] == outcome.result.certainty.value
     assert ("finish" in line) != ("kind" in line)
@@ -110,3 +112,11 @@ def test_what_cannot_be_written_costs_a_line_and_no_exception(stream):
     log.get_logger("here").info("odd", text="\ud800")
     (line,) = lines(stream)
     assert line["level"] == "error"
+
+
+def test_names_of_any_length_are_cut():
+    failed = failure(Kind.UNAVAILABLE, "no", provider_code="c" * 10_000, provider_request_id="r" * 10_000)
+    line = call_line(CallOutcome(call_id="c", model_asked="m" * 10_000, result=failed))
+    assert [len(text or "") for text in (line.model, line.provider_code, line.provider_request_id)] == [
+        256
+    ] * 3

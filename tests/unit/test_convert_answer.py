@@ -20,7 +20,9 @@ from modelmeter_server.rpc.convert_answer import event_from, fill_completion
 from modelmeter_server.rpc.convert_usage import COUNTERS, fill_duration, fill_usage
 from tests.support.domain_values import answers, outcomes, texts, usages
 
-HOSTILE = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None)
+HOSTILE = settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None, max_examples=60
+)
 
 
 @HOSTILE

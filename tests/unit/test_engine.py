@@ -130,7 +130,7 @@ async def test_mistakes_found_before_are_reported_with_the_engines_own_under_the
 
 
 async def test_the_providers_own_cost_wins_over_the_price_table():
-    told = Cost(nanos=7, currency="USD", source=CostSource.PROVIDER, certainty=Certainty.EXACT)
+    told = Cost(nano_units=7, currency="USD", source=CostSource.PROVIDER, certainty=Certainty.EXACT)
     answer = Answer(
         text="Hi", usage=Usage(input_tokens=1, output_tokens=1), certainty=Certainty.EXACT, cost=told
     )
@@ -151,7 +151,7 @@ async def test_work_under_another_models_name_is_billed_at_that_models_price():
     engine, _ = engine_of(ScriptedDriver([Verdict(answer)]), PRICED, advisor)
     cost = (await engine.start(REQUEST).outcome()).result.cost
     assert cost is not None
-    assert (cost.nanos, cost.certainty) == (5_000 + 25_000 + 100 * 1_000, Certainty.EXACT)
+    assert (cost.nano_units, cost.certainty) == (5_000 + 25_000 + 100 * 1_000, Certainty.EXACT)
 
 
 async def test_a_fault_in_pricing_costs_the_price_and_not_the_answer(monkeypatch):
@@ -182,7 +182,7 @@ async def test_a_bug_after_the_answer_began_keeps_its_price():
     bug = await failed(engine.start(REQUEST))
     assert (bug.kind, bug.disposition) == (Kind.BUG, Disposition.LANDED)
     assert bug.cost is not None
-    assert bug.cost.nanos == 25 * 5_000 + 25_000
+    assert bug.cost.nano_units == 25 * 5_000 + 25_000
     assert "boom" not in bug.message
 
 

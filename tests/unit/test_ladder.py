@@ -114,7 +114,7 @@ def test_a_fault_of_ours_keeps_the_bill():
 
 def test_the_providers_own_cost_is_as_certain_as_its_usage():
     evidence = Evidence(generated=True, usage=BILL, reported_nanos=7)
-    expected = Cost(nanos=7, currency="USD", source=CostSource.PROVIDER, certainty=Certainty.AT_LEAST)
+    expected = Cost(nano_units=7, currency="USD", source=CostSource.PROVIDER, certainty=Certainty.AT_LEAST)
     assert dead(evidence).cost == evidence.cost == expected
     assert Evidence(usage=BILL).cost is None
 

@@ -185,6 +185,14 @@ def test_the_forced_tool_is_found_by_name_and_not_reported_as_a_call():
         assert [call.name for call in outcome.tool_calls] == ["look"]
 
 
+def test_the_first_of_two_calls_of_the_forced_tool_is_the_answer():
+    first, second = wire.call(FORCED_TOOL, CITY, "a"), wire.call(FORCED_TOOL, '{"city":"Rome"}', "b")
+    events = [*wire.call_events(0, first, CITY), *wire.call_events(1, second, second["arguments"])]
+    accumulator = OpenAIResponsesAccumulator(FORCED, deltas=True)
+    assert answer(accumulator, sse(*events, wire.ended(first, second))).text == CITY
+    assert joined_text(accumulator.drain()) == CITY
+
+
 def test_text_is_never_the_answer_in_forced_mode():
     for outcome in failures(wire.message(CITY), expect=FORCED):
         assert "did not call" in outcome.message

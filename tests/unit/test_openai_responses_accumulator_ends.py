@@ -181,6 +181,14 @@ def test_a_terminal_event_without_its_blank_line_counts_at_a_clean_end_only():
     assert failed(OpenAIResponsesAccumulator(), data[:-1]).kind is Kind.UNACCOUNTED
 
 
+def test_a_document_that_was_cut_after_its_output_keeps_the_text_and_an_estimate():
+    document = wire.document(wire.message("eight ch"))
+    cut_off = document[: document.index(b'"usage"')]
+    outcome = failed(OpenAIResponsesAccumulator(), cut_off, End.RESET)
+    assert (outcome.kind, outcome.certainty) == (Kind.UNACCOUNTED, Certainty.UNKNOWN)
+    assert (outcome.partial_text, outcome.estimated_output_tokens) == ("eight ch", 2)
+
+
 @pytest.mark.parametrize("event", [wire.text(0, "x"), wire.text(0, "x", part=1), wire.summary(0, "x")])
 def test_an_answer_of_endless_parts_is_a_dead_connection(event: Json):
     accumulator = OpenAIResponsesAccumulator()

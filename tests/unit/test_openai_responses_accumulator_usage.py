@@ -104,7 +104,7 @@ def test_the_providers_own_cost_wins():
     for told_cost, nanos in (({"cost": 0.00042}, 420_000), ({"cost_in_usd_ticks": 12_345}, 1_235)):
         outcome = whole({**wire.USAGE, **told_cost})
         assert outcome.cost is not None
-        assert (outcome.cost.nanos, outcome.cost.certainty) == (nanos, Certainty.EXACT)
+        assert (outcome.cost.nano_units, outcome.cost.certainty) == (nanos, Certainty.EXACT)
 
 
 def test_a_cut_after_the_usage_was_told_early_keeps_it_as_a_lower_bound():

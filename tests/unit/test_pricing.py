@@ -106,22 +106,25 @@ def test_a_call_is_rounded_once_and_upwards():
     tier = usd(
         input="0.0000001", output="0.0000001"
     )  # 100 nanos a million: a token is a tenth of a micro-nano
-    assert cost(tier, input_tokens=1).nanos == 1
-    assert cost(tier, input_tokens=5_000, output_tokens=5_000).nanos == 1
-    assert cost(tier, input_tokens=5_000, output_tokens=5_001).nanos == 2
-    assert cost(tier).nanos == 0
+    assert cost(tier, input_tokens=1).nano_units == 1
+    assert cost(tier, input_tokens=5_000, output_tokens=5_000).nano_units == 1
+    assert cost(tier, input_tokens=5_000, output_tokens=5_001).nano_units == 2
+    assert cost(tier).nano_units == 0
 
 
 def test_minor_units_are_rounded_up_from_the_sum():
-    one = Cost(nanos=1, currency="USD", source=CostSource.PRICE_TABLE, certainty=EXACT)
+    one = Cost(nano_units=1, currency="USD", source=CostSource.PRICE_TABLE, certainty=EXACT)
     assert one.minor_units == 1
-    assert Cost(nanos=10**7, currency="USD", source=CostSource.PRICE_TABLE, certainty=EXACT).minor_units == 1
-    assert Cost(nanos=0, currency="USD", source=CostSource.PRICE_TABLE, certainty=EXACT).minor_units == 0
+    assert (
+        Cost(nano_units=10**7, currency="USD", source=CostSource.PRICE_TABLE, certainty=EXACT).minor_units
+        == 1
+    )
+    assert Cost(nano_units=0, currency="USD", source=CostSource.PRICE_TABLE, certainty=EXACT).minor_units == 0
 
 
 def test_a_cost_says_where_it_comes_from():
     bill = cost(FULL, input_tokens=MILLION)
-    assert (bill.nanos, bill.currency, bill.source, bill.certainty) == (
+    assert (bill.nano_units, bill.currency, bill.source, bill.certainty) == (
         3 * 10**9,
         "USD",
         CostSource.PRICE_TABLE,
@@ -154,7 +157,7 @@ def test_a_cost_says_where_it_comes_from():
 )
 def test_each_dimension_has_its_own_rate(tokens: dict[str, Any], dollars: Fraction):
     bill = cost(FULL, **tokens)
-    assert (Fraction(bill.nanos, 10**9), bill.certainty) == (dollars, EXACT)
+    assert (Fraction(bill.nano_units, 10**9), bill.certainty) == (dollars, EXACT)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +173,7 @@ def test_each_dimension_has_its_own_rate(tokens: dict[str, Any], dollars: Fracti
 def test_an_unpriced_dimension_makes_the_cost_a_lower_bound(tokens: dict[str, Any], dollars: int):
     used_tokens: dict[str, Any] = {"input_tokens": MILLION, **tokens}
     bill = cost(usd(input="3", output="15"), **used_tokens)
-    assert (bill.nanos, bill.certainty) == (dollars * 10**9, AT_LEAST)
+    assert (bill.nano_units, bill.certainty) == (dollars * 10**9, AT_LEAST)
 
 
 def test_a_one_hour_write_without_a_rate_costs_at_least_a_short_one():
@@ -178,9 +181,9 @@ def test_a_one_hour_write_without_a_rate_costs_at_least_a_short_one():
         ("input_tokens", "cache_write_tokens", "cache_write_1h_tokens"), MILLION
     )
     bill = cost(usd(input="3", output="15", cache_write="3.75"), **tokens)
-    assert (bill.nanos, bill.certainty) == (3_750_000_000, AT_LEAST)
+    assert (bill.nano_units, bill.certainty) == (3_750_000_000, AT_LEAST)
     free = cost(usd(input="3", output="15", cache_write="0"), **tokens)
-    assert (free.nanos, free.certainty) == (0, AT_LEAST)
+    assert (free.nano_units, free.certainty) == (0, AT_LEAST)
 
 
 def test_an_unpriced_dimension_that_was_not_used_costs_no_certainty():
@@ -203,13 +206,18 @@ def test_the_certainty_of_the_usage_is_the_costs(certainty: Certainty):
 
 def test_a_subset_larger_than_its_whole_is_clamped():
     read = cost(FULL, input_tokens=7, cache_read_tokens=161)
-    assert read.nanos == cost(FULL, input_tokens=7, cache_read_tokens=7).nanos
+    assert read.nano_units == cost(FULL, input_tokens=7, cache_read_tokens=7).nano_units
     both = cost(FULL, input_tokens=10, cache_read_tokens=8, cache_write_tokens=8)
-    assert both.nanos == cost(FULL, input_tokens=10, cache_read_tokens=8, cache_write_tokens=2).nanos
+    assert (
+        both.nano_units == cost(FULL, input_tokens=10, cache_read_tokens=8, cache_write_tokens=2).nano_units
+    )
     hour = cost(FULL, input_tokens=10, cache_write_tokens=4, cache_write_1h_tokens=9)
-    assert hour.nanos == cost(FULL, input_tokens=10, cache_write_tokens=4, cache_write_1h_tokens=4).nanos
+    assert (
+        hour.nano_units
+        == cost(FULL, input_tokens=10, cache_write_tokens=4, cache_write_1h_tokens=4).nano_units
+    )
     loud = cost(FULL, output_tokens=3, output_audio_tokens=9)
-    assert loud.nanos == cost(FULL, output_tokens=3, output_audio_tokens=3).nanos
+    assert loud.nano_units == cost(FULL, output_tokens=3, output_audio_tokens=3).nano_units
 
 
 # Tiers
@@ -244,7 +252,7 @@ def test_a_named_service_tier_wins_over_a_longer_prompt():
 
 def test_the_whole_call_goes_by_one_tier():
     tiers = table(usd(input="3", output="15"), Tier(input=6 * 10**9, output=0, above_input_tokens=200_000))
-    assert price(tiers, Usage(input_tokens=MILLION, output_tokens=MILLION), EXACT).nanos == 6 * 10**9
+    assert price(tiers, Usage(input_tokens=MILLION, output_tokens=MILLION), EXACT).nano_units == 6 * 10**9
 
 
 # Beside the tokens of the call
@@ -261,17 +269,17 @@ def bill_with(*additional: AdditionalUsage, **tables: PriceTable) -> Cost:
 
 def test_additional_work_goes_at_its_own_models_price():
     bill = bill_with(BESIDE, m_adv=table(usd(input="9", output="1")))
-    assert (bill.nanos, bill.certainty) == (12 * 10**9, EXACT)
+    assert (bill.nano_units, bill.certainty) == (12 * 10**9, EXACT)
 
 
 def test_additional_work_without_a_model_goes_at_the_calls_price():
     own = AdditionalUsage(kind="compaction", usage=used(input_tokens=MILLION))
-    assert (bill_with(own).nanos, bill_with(own).certainty) == (6 * 10**9, EXACT)
+    assert (bill_with(own).nano_units, bill_with(own).certainty) == (6 * 10**9, EXACT)
 
 
 def test_additional_work_without_a_price_leaves_a_lower_bound():
     for bill in (bill_with(BESIDE), bill_with(BESIDE, m_adv=table(FULL, currency="EUR"))):
-        assert (bill.nanos, bill.currency, bill.certainty) == (3 * 10**9, "USD", AT_LEAST)
+        assert (bill.nano_units, bill.currency, bill.certainty) == (3 * 10**9, "USD", AT_LEAST)
 
 
 def test_additional_work_without_figures_leaves_a_lower_bound():
@@ -282,19 +290,19 @@ def test_all_work_of_a_call_is_rounded_together():
     tier = usd(input="0.0000001", output="0")
     own = AdditionalUsage(kind="compaction", usage=used(input_tokens=5_000))
     bill = price(table(tier), used(input_tokens=5_000), EXACT, additional=(own,))
-    assert bill.nanos == 1
+    assert bill.nano_units == 1
 
 
 def test_requests_to_hosted_tools_are_billed_apiece():
     usage = used(hosted_tool_requests={"web_search": 3})
-    assert price(table(FULL, web_search=10_000_000), usage, EXACT).nanos == 30_000_000
+    assert price(table(FULL, web_search=10_000_000), usage, EXACT).nano_units == 30_000_000
     unpriced = price(table(FULL), usage, EXACT)
-    assert (unpriced.nanos, unpriced.certainty) == (0, AT_LEAST)
+    assert (unpriced.nano_units, unpriced.certainty) == (0, AT_LEAST)
 
 
 def test_a_cost_saturates_and_says_so():
     bill = cost(FULL, output_tokens=INT64_MAX)
-    assert (bill.nanos, bill.certainty) == (INT64_MAX, AT_LEAST)
+    assert (bill.nano_units, bill.certainty) == (INT64_MAX, AT_LEAST)
 
 
 # Against an independent computation
@@ -337,14 +345,14 @@ def test_a_cost_equals_an_independent_computation(tier: Tier, told: dict[str, An
     exact = sum(Fraction(tokens * (rate or 0), MILLION) for tokens, rate in rated) + searches * fee
     usage = used(**told, hosted_tool_requests={"search": searches})
     bill = price(table(tier, search=fee), usage, EXACT)
-    assert bill.nanos == min(INT64_MAX, ceil(exact))
+    assert bill.nano_units == min(INT64_MAX, ceil(exact))
     assert (bill.certainty is EXACT) == (exact <= INT64_MAX)
 
 
 @given(USAGES, st.sampled_from(["input_tokens", "output_tokens"]), COUNT)
 def test_more_tokens_never_cost_less(told: dict[str, Any], counter: str, more: int):
     few, many = cost(FULL, **told), cost(FULL, **{**told, counter: told[counter] + more})
-    assert few.nanos <= many.nanos
+    assert few.nano_units <= many.nano_units
 
 
 @given(USAGES, st.sampled_from(COUNTERS[3:]), COUNT)
@@ -352,7 +360,7 @@ def test_a_larger_dear_part_never_costs_less(told: dict[str, Any], counter: str,
     # FULL prices writes, long writes and audio above what they are a part of.
     told = {**told, "cache_read_tokens": 0, "input_audio_tokens": 0} if counter.startswith("cache") else told
     few, many = cost(FULL, **told), cost(FULL, **{**told, counter: told[counter] + more})
-    assert few.nanos <= many.nanos
+    assert few.nano_units <= many.nano_units
 
 
 @given(USAGES, COUNT)
@@ -361,4 +369,4 @@ def test_more_cache_reads_never_cost_more(told: dict[str, Any], more: int):
         cost(FULL, **told),
         cost(FULL, **{**told, "cache_read_tokens": told["cache_read_tokens"] + more}),
     )
-    assert many.nanos <= few.nanos
+    assert many.nano_units <= few.nano_units

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from google.rpc.status_pb2 import Status
@@ -27,15 +29,19 @@ def status_of(failed: Failure) -> bytes:
     return data
 
 
-def wordy(**fields: object) -> Failure:
-    told = {"certainty": Certainty.AT_LEAST, "usage": Usage(input_tokens=25, output_tokens=9)}
-    texts = {
-        "model_served": LONG,
-        "provider_code": LONG,
-        "provider_request_id": LONG,
-        "provider_response_id": LONG,
-    }
-    return failure(Kind.INTERRUPTED, LONG * 10, stage=Stage.OUTPUT, **{**told, **texts, **fields})
+def wordy(**fields: Any) -> Failure:
+    return failure(
+        Kind.INTERRUPTED,
+        LONG * 10,
+        stage=Stage.OUTPUT,
+        certainty=Certainty.AT_LEAST,
+        usage=Usage(input_tokens=25, output_tokens=9),
+        model_served=LONG,
+        provider_code=LONG,
+        provider_request_id=LONG,
+        provider_response_id=LONG,
+        **fields,
+    )
 
 
 def model_error(data: bytes) -> error_pb2.ModelError:

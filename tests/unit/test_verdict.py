@@ -142,8 +142,8 @@ def test_a_native_answer_is_its_text():
 
 
 def test_parseable_but_nonconforming_structured_output_is_unusable():
-    for expect, fields in ((NATIVE, {}), (FORCED, {"forced_arguments": '{"b":1}'})):
-        outcome = unusable(draft('{"b":1}', **fields), expect)
+    for expect in (NATIVE, FORCED):
+        outcome = unusable(draft('{"b":1}', forced_arguments='{"b":1}'), expect)
         assert (outcome.usage, outcome.certainty) == (EVIDENCE.usage, Certainty.EXACT)
         assert "schema" in outcome.message
 

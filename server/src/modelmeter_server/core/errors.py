@@ -34,6 +34,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """The gRPC code unless the cause overrides it; for REFUSED the default of its grounds."""
     retryable: bool
     """Whether repeating the same call can help and cannot buy the answer twice."""
+    retry_condition: str = ""
+    """When a retryable kind is worth repeating, for the documentation; the single failure says it for certain."""
     client_class: str
     """The exception that the client raises."""
     effect_outcome: str
@@ -44,6 +46,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Whether `grpc-retry-pushback-ms: -1` tells every gRPC client not to try again by itself."""
 
 
+OWN_FAULT = "an internal fault of this service ended the call; its log tells more under the call id"
+"""What a caller may read of a fault of ours: an exception's text may quote a key or a prompt."""
+
 _NO = Disposition.DID_NOT_HAPPEN
 _YES = Disposition.LANDED
 
@@ -53,6 +58,7 @@ TABLE: dict[Kind, Row] = {
         disposition=_NO,
         code=Code.UNAVAILABLE,
         retryable=True,
+        retry_condition="not after a certificate or proxy-credential fault",
         client_class="UnreachableError",
         effect_outcome="rejected",
         certainties=(Certainty.NONE,),
@@ -71,6 +77,7 @@ TABLE: dict[Kind, Row] = {
         disposition=_NO,
         code=Code.RESOURCE_EXHAUSTED,
         retryable=True,
+        retry_condition="after the named wait",
         client_class="RateLimitedError",
         effect_outcome="rejected",
         certainties=(Certainty.NONE,),
@@ -80,6 +87,7 @@ TABLE: dict[Kind, Row] = {
         disposition=_NO,
         code=Code.UNAVAILABLE,
         retryable=True,
+        retry_condition="if the provider answered",
         client_class="UnavailableError",
         effect_outcome="rejected",
         certainties=(Certainty.UNKNOWN,),

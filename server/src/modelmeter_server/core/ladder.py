@@ -54,7 +54,10 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         if self.reported_nanos is None:
             return None
         return Cost(
-            nanos=self.reported_nanos, currency="USD", source=CostSource.PROVIDER, certainty=self.certainty
+            nano_units=self.reported_nanos,
+            currency="USD",
+            source=CostSource.PROVIDER,
+            certainty=self.certainty,
         )
 
     @property

@@ -36,7 +36,7 @@ class CostSource(Enum):
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
     """Money, in nano units of a currency."""
 
-    nanos: int
+    nano_units: int
     currency: str
     source: CostSource
     certainty: Certainty
@@ -44,7 +44,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def minor_units(self) -> int:
         """Return hundredths of the currency, rounded up. Derived at the end of a sum, never summed itself."""
-        return -(-self.nanos // 10_000_000)
+        return -(-self.nano_units // 10_000_000)
 
 
 class Tier(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +131,7 @@ def price(
     if certainty is Certainty.EXACT and (not complete or nanos > INT64_MAX):
         certainty = Certainty.AT_LEAST
     return Cost(
-        nanos=min(INT64_MAX, nanos),
+        nano_units=min(INT64_MAX, nanos),
         currency=table.currency,
         source=CostSource.PRICE_TABLE,
         certainty=certainty,

@@ -97,9 +97,8 @@ class ProviderError(msgspec.Struct, frozen=True, kw_only=True):
         """Return the status of the HTTP answer that this error stands for: its own number, else by its type."""
         if self.status is not None:
             return self.status
-        if (
-            self.is_billing
-        ):  # in any of its words: `api_error` with the code `insufficient_quota` is about money
+        # In any of its words: `api_error` with the code `insufficient_quota` is about money.
+        if self.is_billing:
             return 402
         for each in self._words:
             for parts, status in _STATUS_BY_TYPE:

@@ -72,7 +72,7 @@ class AdditionalUsage(msgspec.Struct, frozen=True, kw_only=True):
 def with_cache_beside_input(uncached: int | None, write: int | None, read: int | None) -> int | None:
     """Return the whole input where a provider reports cached tokens beside it (Anthropic, Bedrock).
 
-    One spelling for every path: the buffered and the streamed arithmetic once differed in a system we follow.
+    One spelling for every path: a buffered and a streamed path with an arithmetic each drift apart.
     Returns `None` if none of the three was told.
     """
     told = [part for part in (uncached, write, read) if part is not None]

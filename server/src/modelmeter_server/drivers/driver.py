@@ -64,6 +64,10 @@ class ProviderCall(Protocol):
         """
 
     @property
+    def fault(self) -> BaseException | None:
+        """Return what our own code raised while the call ran, for the log; `None` as long as it did not."""
+
+    @property
     def attempts(self) -> tuple[Attempt, ...]:
         """Return what was sent so far: two when a stale connection made one re-send necessary."""
 

@@ -15,7 +15,7 @@ import msgspec
 from modelmeter_server.core.accumulators import Accumulator
 from modelmeter_server.core.answers import Answer, Expectation
 from modelmeter_server.core.calls import Attempt
-from modelmeter_server.core.errors import Failure, failure, with_cause
+from modelmeter_server.core.errors import OWN_FAULT, Failure, failure, with_cause
 from modelmeter_server.core.models import Capabilities, ModelSpec
 from modelmeter_server.core.outcomes import Cause, Certainty, Code, End, Ending, Kind, Stage
 from modelmeter_server.core.provider_errors import failure_from_http
@@ -181,6 +181,7 @@ class HttpCall:
         self._oversize: EventTooLarge | None = None
         self._tail_is_timed = False
         self._attempts: tuple[Attempt, ...] = ()
+        self._fault: BaseException | None = None
 
     # What the transport tells, from within its read callback
 
@@ -219,6 +220,7 @@ class HttpCall:
             end = await self.exchange.run()
         except CredentialsError as error:
             return _without_credentials(error)
+        self._fault = end.error if end.fault is Fault.BUG else None
         result = self._completed(self._result(end), end)
         self._attempts = _attempts(self._target, end, result, time.monotonic() - begun)
         return result
@@ -226,6 +228,11 @@ class HttpCall:
     def cut(self, cause: Cause, detail: str = "") -> None:
         """End the call now; harmless when it has ended."""
         self.exchange.cut(cause, detail)
+
+    @property
+    def fault(self) -> BaseException | None:
+        """Return what our own code raised within the exchange."""
+        return self._fault
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
@@ -257,7 +264,7 @@ class HttpCall:
             end=End.CUT if end.fault in _CUT else End.RESET,
             cause=end.cause or Cause.NETWORK,
             stage=end.stage,
-            detail=end.detail,
+            detail=OWN_FAULT if end.fault is Fault.BUG else end.detail,
             retryable=False if end.fault in _LASTING else None,
         )
 

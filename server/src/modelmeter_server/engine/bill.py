@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from modelmeter_server.core.answers import Answer
-from modelmeter_server.core.errors import Failure, failure
+from modelmeter_server.core.errors import OWN_FAULT, Failure, failure
 from modelmeter_server.core.ladder import Evidence, severed
 from modelmeter_server.core.outcomes import Cause, Certainty, Disposition, End, Ending, Kind, Stage
 from modelmeter_server.core.pricing import price
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from modelmeter_server.core.accumulators import Accumulator
     from modelmeter_server.core.models import ModelSpec
     from modelmeter_server.core.pricing import PriceTable
-
-FAULT = "an internal fault of this service ended the call; its log tells more under the call id"
-"""What a caller may read of a fault of ours."""
 
 _NOTHING = Usage()
 
@@ -67,7 +64,7 @@ def spoiled(answer: Answer) -> Failure:
     """Return the failure of a call whose whole answer our own fault kept from its caller: it is paid for."""
     return failure(
         Kind.BUG,
-        FAULT,
+        OWN_FAULT,
         cause=Cause.BUG,
         stage=Stage.OUTPUT,
         disposition=Disposition.LANDED,

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from modelmeter_server.core.calls import MAX_REPORTED_ATTEMPTS, CallOutcome, Timings
-from modelmeter_server.core.errors import Failure, failure
+from modelmeter_server.core.errors import OWN_FAULT, Failure, failure
 from modelmeter_server.core.outcomes import Cause, Kind
 from modelmeter_server.telemetry.log import get_logger
 
-from .bill import FAULT, broken, lost, priced
+from .bill import broken, lost, priced
 from .plan import Plan, Refused
 
 if TYPE_CHECKING:
@@ -149,6 +149,15 @@ class Call:
         assert self.driver is not None
         call = self.driver.start(plan.prepared, plan.model, plan.expectation, self, deltas=self._deltas)
         self.provider_call = call
+        try:
+            return await self._run(call)
+        finally:
+            if call.fault is not None:
+                _log.error(
+                    "provider call failed", call_id=self.call_id, model=self.model_asked, exc_info=call.fault
+                )
+
+    async def _run(self, call: ProviderCall) -> Answer | Failure:
         if self._budget is None:
             return await call.run()
         left = self._budget - (time.monotonic() - self._arrived)
@@ -203,7 +212,7 @@ class Call:
         )
 
     def _verdict_on(self, cause: Cause) -> Failure:
-        message = FAULT if cause is Cause.BUG else "this server stopped while the call was under way"
+        message = OWN_FAULT if cause is Cause.BUG else "this server stopped while the call was under way"
         try:
             call = self.provider_call
             if call is not None:

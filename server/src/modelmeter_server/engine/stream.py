@@ -141,10 +141,8 @@ class LiveFeed:
         if not accumulator.usage_changed:
             return []
         accumulator.usage_changed = False
-        known = accumulator.snapshot()
-        if known.usage is None or known.certainty is Certainty.UNKNOWN:  # zeros alone are no news (R-U6)
+        usage, additional, certainty = accumulator.told_usage()
+        if usage is None or certainty is Certainty.UNKNOWN:  # zeros alone are no news (R-U6)
             return []
-        told = UsageTold(
-            usage=known.usage, additional_usage=known.additional_usage, certainty=known.certainty
-        )
+        told = UsageTold(usage=usage, additional_usage=additional, certainty=certainty)
         return [told]

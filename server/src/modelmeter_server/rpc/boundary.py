@@ -18,9 +18,8 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from modelmeter_server.core.calls import CallOutcome
-from modelmeter_server.core.errors import FieldViolation, failure
+from modelmeter_server.core.errors import OWN_FAULT, FieldViolation, failure
 from modelmeter_server.core.outcomes import Cause, Kind
-from modelmeter_server.engine.bill import FAULT
 from modelmeter_server.telemetry.log import get_logger
 
 from .status import trailer
@@ -50,20 +49,34 @@ class Boundary(grpc.aio.ServerInterceptor):
     """Turn unexpected exceptions into INTERNAL with a `ModelError`, and unreadable requests into INVALID_ARGUMENT."""
 
     def __init__(self) -> None:
-        self._wrapped: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+        self._wrapped: dict[str, tuple[object, grpc.RpcMethodHandler[Any, Any]]] = {}
 
     async def intercept_service(
         self, continuation: _Continuation, handler_call_details: HandlerCallDetails
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """Return the method's handler inside the boundary; the same one for each call of the method."""
+        """Return the method's handler inside the boundary, wrapped once for as long as it stays the same.
+
+        The interceptors inside are asked for every call: they may turn one away.
+        """
         method = handler_call_details.method
-        known = self._wrapped.get(method)
-        if known is not None:
-            return known
-        handler = await continuation(handler_call_details)
+        try:
+            handler = await continuation(handler_call_details)
+        except Exception as error:  # noqa: BLE001 - an interceptor's fault must not reach the caller as text either
+            return _failing(error, method)
         if handler is None:
             return None
-        return self._wrapped.setdefault(method, _wrap(handler, method))
+        inner, wrapped = self._wrapped.get(method, (None, None))
+        if wrapped is None or inner is not handler:
+            wrapped = _wrap(handler, method)
+            self._wrapped[method] = handler, wrapped
+        return wrapped
+
+
+def _failing(error: Exception, method: str) -> grpc.RpcMethodHandler[Any, Any]:
+    async def fail(_request: Any, _context: ServicerContext[Any, Any]) -> None:
+        raise error
+
+    return grpc.unary_unary_rpc_method_handler(_guarded_unary(fail, None, method))
 
 
 class _Unreadable(Exception):
@@ -90,21 +103,19 @@ def _reader(handler: Any) -> Callable[[bytes], Any]:
     read = handler.request_deserializer
 
     def read_guarded(data: bytes) -> Any:
-        try:
-            if len(data) > MAX_REQUEST_BYTES:
-                message = (
-                    f"the request is {len(data):,} bytes, and {MAX_REQUEST_BYTES:,} are allowed: send less"
-                )
-                raise _Unreadable(message)
-            return read(data)
-        except (DecodeError, _Unreadable) as error:
+        if len(data) <= MAX_REQUEST_BYTES:
+            try:
+                return read(data)
+            except DecodeError:
+                complaint = "the request is no message of its type"
+        else:
             complaint = (
-                str(error) if isinstance(error, _Unreadable) else "the request is no message of its type"
+                f"the request is {len(data):,} bytes, and {MAX_REQUEST_BYTES:,} are allowed: send less"
             )
-            if handler.request_streaming:
-                raise _Unreadable(complaint) from None
-            # grpc.aio reads a single request outside of the handler: an exception would reach the caller as text.
-            return _Unreadable(complaint)
+        if handler.request_streaming:
+            raise _Unreadable(complaint)
+        # grpc.aio reads a single request outside of the handler: an exception would reach the caller as text.
+        return _Unreadable(complaint)
 
     return read_guarded
 
@@ -148,7 +159,7 @@ async def _settle(error: BaseException, context: ServicerContext[Any, Any], meth
         refusal = failure(Kind.REFUSED, str(error), cause=Cause.LIMIT, violations=(mistake,))
         await _abort(context, refusal, call_id)
     _log.error("unexpected exception", call_id=call_id, method=method, exc_info=error)
-    await _abort(context, failure(Kind.BUG, FAULT, cause=Cause.BUG), call_id)
+    await _abort(context, failure(Kind.BUG, OWN_FAULT, cause=Cause.BUG), call_id)
 
 
 def _is_ordinary(error: BaseException, context: ServicerContext[Any, Any]) -> bool:

@@ -62,7 +62,7 @@ def _fill_structure(message: completion_pb2.Completion, answer: Answer) -> None:
     if answer.structured_json is not None:
         message.structured_json = well_formed(answer.structured_json)
     if answer.continuation is not None:
-        message.continuation.provider = answer.continuation.provider
+        message.continuation.provider = well_formed(answer.continuation.provider)
         message.continuation.state_json = well_formed(answer.continuation.state_json)
 
 

@@ -64,7 +64,7 @@ def add_additional_usage(
 
 def fill_cost(message: usage_pb2.Cost, cost: Cost) -> None:
     """Write a cost; what is above int64 saturates."""
-    message.nano_units = min(cost.nanos, INT64_MAX)
+    message.nano_units = min(cost.nano_units, INT64_MAX)
     message.currency = well_formed(cost.currency)
     message.source = COST_SOURCES[cost.source]
     message.certainty = CERTAINTIES[cost.certainty]

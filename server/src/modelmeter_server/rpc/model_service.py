@@ -14,9 +14,9 @@ import msgspec
 from modelmeter.v1 import model_service_pb2, model_service_pb2_grpc
 from modelmeter_server.core.answers import Answer
 from modelmeter_server.core.calls import CallOutcome
-from modelmeter_server.core.errors import Failure
+from modelmeter_server.core.errors import OWN_FAULT, Failure
 from modelmeter_server.core.outcomes import Cause
-from modelmeter_server.engine.bill import FAULT, spoiled
+from modelmeter_server.engine.bill import spoiled
 from modelmeter_server.engine.call import LATE
 from modelmeter_server.engine.plan import Refused, find_model, mistaken
 from modelmeter_server.engine.stream import FLUSH_INTERVAL, LiveFeed, Started
@@ -169,7 +169,7 @@ def _leave(call: Call, context: ServicerContext[Any, Any], error: BaseException)
     """Close the provider's connection; the call works out its bill without us. Harmless when it has ended."""
     remaining = _remaining(context)
     if isinstance(error, Exception) and not isinstance(error, grpc.aio.BaseError):
-        call.cut(Cause.BUG, FAULT)
+        call.cut(Cause.BUG, OWN_FAULT)
     elif remaining is not None and remaining <= 0:
         call.cut(Cause.DEADLINE, LATE)
     else:

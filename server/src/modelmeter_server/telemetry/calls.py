@@ -36,7 +36,7 @@ class CallLine(msgspec.Struct, kw_only=True, omit_defaults=True):
     input_tokens: int | None = None
     output_tokens: int | None = None
     estimated_output_tokens: int | None = None
-    cost_nanos: int | None = None
+    cost_nano_units: int | None = None
     currency: str | None = None
     finish: str | None = None
     """How an answer ended."""
@@ -108,7 +108,7 @@ def _bill(line: CallLine, result: Answer | Failure) -> None:
         line.input_tokens = result.usage.input_tokens
         line.output_tokens = result.usage.output_tokens
     if result.cost is not None:
-        line.cost_nanos = result.cost.nanos
+        line.cost_nano_units = result.cost.nano_units
         line.currency = result.cost.currency
 
 

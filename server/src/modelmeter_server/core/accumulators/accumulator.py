@@ -255,6 +255,15 @@ class Accumulator(ABC):
             response_id=self._response_id,
         )
 
+    def told_usage(self) -> tuple[Usage | None, tuple[AdditionalUsage, ...], Certainty]:
+        """Return usage, additional usage and certainty alone: providers that tell them with every chunk are asked
+        that often, and must not pay for the text each time."""
+        usage = self._usage()
+        if usage is None or not usage.is_seen:
+            return usage, self._additional_usage(), Certainty.UNKNOWN
+        certainty = Certainty.EXACT if self._usage_is_final() else Certainty.AT_LEAST
+        return usage, self._additional_usage(), certainty
+
     @property
     def _started(self) -> bool:
         return self.generated
