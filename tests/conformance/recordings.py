@@ -11,6 +11,7 @@ from typing import Any
 from modelmeter_server.core.accumulators import (
     Accumulator,
     AnthropicAccumulator,
+    GeminiAccumulator,
     OpenAIResponsesAccumulator,
 )
 from modelmeter_server.core.requests import FORCED_TOOL
@@ -19,6 +20,7 @@ from tests.support.material import SHARED, has_material
 
 ACCUMULATORS: dict[str, type[Accumulator]] = {
     "anthropic": AnthropicAccumulator,
+    "gemini": GeminiAccumulator,
     "openai-responses": OpenAIResponsesAccumulator,
     "openai_responses": OpenAIResponsesAccumulator,
 }

@@ -6,11 +6,13 @@ An accumulator never reads a clock or a socket. Any chunking of the same bytes g
 from .accumulator import Accumulator, Snapshot
 from .anthropic import AnthropicAccumulator
 from .deltas import coalesce
+from .gemini import GeminiAccumulator
 from .openai_responses import OpenAIResponsesAccumulator
 
 __all__ = [
     "Accumulator",
     "AnthropicAccumulator",
+    "GeminiAccumulator",
     "OpenAIResponsesAccumulator",
     "Snapshot",
     "coalesce",
