@@ -13,7 +13,7 @@ from tests.support.fault_server import Reply
 from tests.support.material import SHARED, has_material
 from tests.support.provider_service import API_KEY
 
-PROVIDERS = ("anthropic", "openai_responses")
+PROVIDERS = ("anthropic", "gemini", "openai_responses")
 """Providers that this version serves; the cases of the others wait for their drivers."""
 
 _ENDS = {"clean": "clean", "reset": "truncate", "stall": "stall"}

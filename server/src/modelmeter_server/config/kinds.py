@@ -22,11 +22,16 @@ SUPPORTED = {
     for kind in (
         ProviderKind(name="anthropic", base_url="https://api.anthropic.com", key_example="ANTHROPIC_API_KEY"),
         ProviderKind(
+            name="gemini",
+            base_url="https://generativelanguage.googleapis.com",
+            key_example="GEMINI_API_KEY",
+        ),
+        ProviderKind(
             name="openai_responses", base_url="https://api.openai.com/v1", key_example="OPENAI_API_KEY"
         ),
         REPLAY,
     )
 }
 
-PLANNED = ("bedrock", "chat_completions", "gemini")
+PLANNED = ("bedrock", "chat_completions")
 """Kinds that this version refuses by name, so that nobody looks for a misspelling."""

@@ -77,6 +77,15 @@ def parameters(tool: Tool, index: int) -> msgspec.Raw:
     return embedded(tool.parameters_json or NO_PARAMETERS, f"tools[{index}].parameters_json")
 
 
+def has_object_root(schema_json: str) -> bool:
+    """Say whether a schema is one of an object, as the arguments of a tool are. What is not JSON is judged later."""
+    try:
+        schema = loads_strict(schema_json)
+    except NotJson:
+        return True
+    return isinstance(schema, dict) and schema.get("type") == "object"
+
+
 def native_prompt(request: CompletionRequest, model: ModelSpec) -> NativePrompt:
     """Return the native prompt of a request; `finished` judges what stands in it. Raises RequestRefused."""
     try:

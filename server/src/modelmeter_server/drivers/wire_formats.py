@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from modelmeter_server.core.accumulators import AnthropicAccumulator, OpenAIResponsesAccumulator
+from modelmeter_server.core.accumulators import (
+    AnthropicAccumulator,
+    GeminiAccumulator,
+    OpenAIResponsesAccumulator,
+)
 
-from . import anthropic, openai_responses
+from . import anthropic, gemini, openai_responses
+from .gemini.address import VERSIONED_BASE
 from .http_driver import WireFormat
 
 
@@ -25,6 +30,14 @@ WIRE_FORMATS = {
             encode=anthropic.encode,
             accumulator=AnthropicAccumulator,
             authenticate=_api_key_header,
+        ),
+        WireFormat(
+            kind="gemini",
+            capabilities=gemini.CAPABILITIES,
+            encode=gemini.encode,
+            accumulator=GeminiAccumulator,
+            authenticate=gemini.authenticate,
+            versioned_base=VERSIONED_BASE,
         ),
         WireFormat(
             kind="openai_responses",
