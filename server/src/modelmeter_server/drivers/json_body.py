@@ -77,10 +77,10 @@ def parameters(tool: Tool, index: int) -> msgspec.Raw:
     return embedded(tool.parameters_json or NO_PARAMETERS, f"tools[{index}].parameters_json")
 
 
-def has_object_root(schema_json: str) -> bool:
-    """Say whether a schema is one of an object, as the arguments of a tool are. What is not JSON is judged later."""
+def is_object_schema(text: str) -> bool:
+    """Tell whether a schema can be that of a tool's arguments; of text that is not JSON, embedding it tells more."""
     try:
-        schema = loads_strict(schema_json)
+        schema = loads_strict(text)
     except NotJson:
         return True
     return isinstance(schema, dict) and schema.get("type") == "object"

@@ -29,7 +29,7 @@ from modelmeter_server.drivers.json_body import (
     embedded,
     embedded_arguments,
     finished,
-    has_object_root,
+    is_object_schema,
     native_prompt,
     parameters,
     place_of_state,
@@ -87,7 +87,7 @@ def _impossible(request: CompletionRequest, *, forced: bool) -> Iterator[FieldVi
     if forced and request.reasoning_effort is not None:
         fix = "this provider cannot think while a tool is forced: use NATIVE mode, or leave the effort out"
         yield FieldViolation("reasoning_effort", fix)
-    if forced and not has_object_root(request.output_schema_json):
+    if forced and not is_object_schema(request.output_schema_json):
         fix = 'in FORCED_TOOL mode the root must have "type": "object", for the answer is the arguments of a tool'
         yield FieldViolation("output_schema_json", fix)
     if request.temperature is not None and request.temperature > _MAX_TEMPERATURE:

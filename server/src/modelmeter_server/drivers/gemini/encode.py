@@ -16,7 +16,7 @@ from modelmeter_server.drivers.driver import PreparedRequest, RequestRefused
 from modelmeter_server.drivers.json_body import (
     embedded,
     finished,
-    has_object_root,
+    is_object_schema,
     native_prompt,
     parameters,
     place_of_state,
@@ -62,7 +62,7 @@ def encode(request: CompletionRequest, model: ModelSpec) -> PreparedRequest:
 
 
 def _impossible(request: CompletionRequest, *, forced: bool) -> Iterator[FieldViolation]:
-    if forced and not has_object_root(request.output_schema_json):
+    if forced and not is_object_schema(request.output_schema_json):
         fix = 'in FORCED_TOOL mode the root must have "type": "object", for the answer is the arguments of a tool'
         yield FieldViolation("output_schema_json", fix)
     if request.tool_choice is not None and request.tool_choice.disable_parallel_calls:
