@@ -7,7 +7,7 @@ import pytest
 from modelmeter_server.core.answers import FREE_TEXT, Answer, Finish
 from modelmeter_server.core.ladder import Evidence
 from modelmeter_server.core.outcomes import Kind
-from modelmeter_server.core.stop_reasons import ANTHROPIC, FINISHES, OPENAI_RESPONSES, Stop
+from modelmeter_server.core.stop_reasons import ANTHROPIC, FINISHES, GEMINI, OPENAI_RESPONSES, Stop
 from modelmeter_server.core.usage import Usage
 from modelmeter_server.core.verdict import Draft, judge
 
@@ -44,9 +44,38 @@ RESPONSES_REASONS = {
     "cancelled": Stop.OUTSIDE,
 }
 
+# The enum of google-genai 3.6.1.
+GEMINI_REASONS = {
+    "FINISH_REASON_UNSPECIFIED": Stop.UNRECOGNIZED,
+    "STOP": Stop.FINISHED,
+    "MAX_TOKENS": Stop.LENGTH,
+    "SAFETY": Stop.WITHDRAWN,
+    "RECITATION": Stop.WITHDRAWN,
+    "LANGUAGE": Stop.WITHDRAWN,
+    "OTHER": Stop.WITHDRAWN,
+    "BLOCKLIST": Stop.WITHDRAWN,
+    "PROHIBITED_CONTENT": Stop.WITHDRAWN,
+    "SPII": Stop.WITHDRAWN,
+    "MALFORMED_FUNCTION_CALL": Stop.WITHDRAWN,
+    "IMAGE_SAFETY": Stop.WITHDRAWN,
+    "IMAGE_PROHIBITED_CONTENT": Stop.WITHDRAWN,
+    "IMAGE_OTHER": Stop.WITHDRAWN,
+    "NO_IMAGE": Stop.WITHDRAWN,
+    "IMAGE_RECITATION": Stop.WITHDRAWN,
+    "UNEXPECTED_TOOL_CALL": Stop.WITHDRAWN,
+    "TOO_MANY_TOOL_CALLS": Stop.WITHDRAWN,
+    "MISSING_THOUGHT_SIGNATURE": Stop.WITHDRAWN,
+    "MALFORMED_RESPONSE": Stop.WITHDRAWN,
+    "ESCALATION": Stop.WITHDRAWN,
+    "PUP_LIMITED_DISABLED": Stop.WITHDRAWN,
+    "CONTINUATION": Stop.CONTINUE,
+    "MODEL_ARMOR": Stop.WITHDRAWN,
+}
+
 
 def test_the_tables_hold_one_row_for_every_reason():
     assert ANTHROPIC == ANTHROPIC_REASONS
+    assert GEMINI == GEMINI_REASONS
     assert OPENAI_RESPONSES == RESPONSES_REASONS
 
 
