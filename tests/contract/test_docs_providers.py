@@ -26,7 +26,11 @@ from tests.support.fault_server import FaultServer
 from tests.support.markdown import code_words, section, table
 
 TEXT = (ROOT / "docs" / "providers.md").read_text(encoding="utf-8")
-COLUMNS = {"anthropic": "Anthropic Messages", "openai_responses": "OpenAI Responses"}
+COLUMNS = {
+    "anthropic": "Anthropic Messages",
+    "gemini": "Gemini",
+    "openai_responses": "OpenAI Responses",
+}
 SCHEMA = (
     '{"type":"object","properties":{"a":{"type":"string"}},"required":["a"],"additionalProperties":false}'
 )
@@ -34,6 +38,7 @@ TOOL = message_pb2.Tool(name="look", parameters_json=SCHEMA, strict=True)
 RESULT = message_pb2.Part(tool_result=message_pb2.ToolResult(call_id="c1", output="sky"))
 STATE = {
     "anthropic": '[{"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"look","input":{}}]}]',
+    "gemini": '[{"role":"model","parts":[{"functionCall":{"id":"c1","name":"look","args":{}}}]}]',
     "openai_responses": '[{"type":"function_call","call_id":"c1","name":"look","arguments":"{}"}]',
 }
 
@@ -49,6 +54,8 @@ def continuation(kind: str) -> message_pb2.Continuation:
 def native(kind: str) -> str:
     if kind == "anthropic":
         return '{"messages":[{"role":"user","content":"Ho"}],"system":"Be kind."}'
+    if kind == "gemini":
+        return '{"contents":[{"role":"user","parts":[{"text":"Ho"}]}],"system":"Be kind."}'
     return '{"input":[{"role":"user","content":"Ho"}],"system":"Be kind."}'
 
 
@@ -57,7 +64,9 @@ def fields(name: str, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
     plain: dict[str, Any] = {"text": "Hi"}
     with_tool = {**plain, "tools": [TOOL]}
     with_schema = {**plain, "output_schema_json": SCHEMA}
-    choice = message_pb2.ToolChoice(mode=message_pb2.ToolChoice.MODE_REQUIRED, disable_parallel_calls=True)
+    choice = message_pb2.ToolChoice(
+        mode=message_pb2.ToolChoice.MODE_REQUIRED, disable_parallel_calls=kind != "gemini"
+    )
     with_result = {"messages": prompt(RESULT)}
     special: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "text": ({"text": "Ho"}, plain),
@@ -71,7 +80,11 @@ def fields(name: str, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
             with_schema,
         ),
         "stop_sequences": ({**plain, "stop_sequences": ["END"]}, plain),
-        "continuation": ({**with_result, "continuation": continuation(kind)}, with_result),
+        "continuation": (
+            {**with_result, "continuation": continuation(kind)},
+            # A result alone is refused where it must carry the name of its call.
+            plain if kind == "gemini" else with_result,
+        ),
         "labels": ({**plain, "labels": {"a": "b"}}, plain),
         "effect": ({**plain, "effect": model_service_pb2.Effect(run_id="r", key="k")}, plain),
         "ceiling": ({**plain, "ceiling": model_service_pb2.CallCeiling(tokens=1)}, plain),
@@ -143,7 +156,9 @@ def test_what_a_field_becomes_is_what_its_row_says(field, kind):
     said = code_words(cell.replace("`strict`", "").split("its `system`")[0])
     expected = {word.split(".")[0] for word in said}
     if field == "native_json":  # what becomes of its `system` is told in words
-        expected |= {"system"} if kind == "anthropic" else {"instructions"}
+        expected |= {
+            {"anthropic": "system", "gemini": "systemInstruction", "openai_responses": "instructions"}[kind]
+        }
     if field == "provider_options_json":
         expected = {"zzz"}
     assert changes(before, after) == expected
@@ -155,7 +170,8 @@ def test_the_model_is_sent_in_the_providers_spelling(kind):
     before, after = sent(kind, text="Hi"), sent(kind, text="Hi", model="another")
     assert before is not None
     assert after is not None
-    assert changes(before, after) == {"model"}
+    # One provider is told in the address.
+    assert changes(before, after) == (set() if kind == "gemini" else {"model"})
 
 
 @pytest.mark.parametrize(
@@ -165,6 +181,15 @@ def test_the_model_is_sent_in_the_providers_spelling(kind):
         *((kind, {"system_trust": message_pb2.TRUST_UNTRUSTED}) for kind in KINDS),
         ("anthropic", {"temperature": 1.5}),
         ("openai_responses", {"temperature": 2.5}),
+        ("gemini", {"temperature": 2.5}),
+        ("gemini", {"seed": 2**31}),
+        ("gemini", {"stop_sequences": list("abcdef")}),
+        ("gemini", {"reasoning_effort": model_service_pb2.REASONING_EFFORT_NONE}),
+        ("gemini", {"reasoning_effort": model_service_pb2.REASONING_EFFORT_MAX}),
+        (
+            "gemini",
+            {"tools": [TOOL], "tool_choice": message_pb2.ToolChoice(disable_parallel_calls=True)},
+        ),
         ("anthropic", {"reasoning_effort": model_service_pb2.REASONING_EFFORT_NONE}),
         ("anthropic", {"reasoning_effort": model_service_pb2.REASONING_EFFORT_MINIMAL}),
     ],
@@ -180,6 +205,7 @@ def test_what_is_sent_with_every_request_is_told(kind):
     body = sent(kind, text="Hi")
     assert body is not None
     own = body.keys() - {"model", "messages", "input", "max_tokens", "max_output_tokens"}
+    own -= {"contents", "generationConfig"}
     assert not [name for name in own if f"`{name}" not in part]
     prepared = WIRE_FORMATS[kind].encode(ask("Hi"), model_of(kind))
     assert not [name for name, value in prepared.headers if f"`{name}: {value}`" not in part]
@@ -208,6 +234,12 @@ PARTS: dict[str, list[model_service_pb2.Messages]] = {
         prompt(RESULT),
         model_service_pb2.Messages(
             messages=[
+                message_pb2.Message(role=ASSISTANT, parts=[message_pb2.Part(tool_call=CALL)]),
+                message_pb2.Message(role=message_pb2.ROLE_USER, parts=[RESULT]),
+            ]
+        ),
+        model_service_pb2.Messages(
+            messages=[
                 message_pb2.Message(role=ASSISTANT, parts=[message_pb2.Part(tool_call=FREE)]),
                 message_pb2.Message(
                     role=message_pb2.ROLE_USER,
@@ -232,6 +264,11 @@ def types(value: Any) -> set[str]:
     return own.union(*(types(member) for member in value.values()))
 
 
+def members(body: dict[str, Any]) -> set[str]:
+    """Return the names that the parts of Gemini's turns have for what they hold."""
+    return {name for turn in body["contents"] for part in turn["parts"] for name in part}
+
+
 def test_every_part_has_its_row():
     assert list(PART_ROWS) == [field.name for field in message_pb2.Part.DESCRIPTOR.fields]
 
@@ -241,10 +278,12 @@ def test_every_part_has_its_row():
 def test_what_a_part_becomes_is_what_its_row_says(part, kind):
     cell = PART_ROWS[part][COLUMNS[kind]]
     bodies = [sent(kind, messages=messages) for messages in PARTS[part]]
-    written = {name for body in bodies if body for name in types(body.get("messages", body.get("input")))}
-    said = set() if cell.startswith("refused") else {*code_words(cell)} - {"is_error"}
-    # A free-text call is refused by Anthropic, and asked about by its result at OpenAI.
-    beside = {"custom_tool_call"} if part == "tool_result" and kind == "openai_responses" else set()
+    names = members if kind == "gemini" else lambda body: types(body.get("messages", body.get("input")))
+    written = {name for body in bodies if body for name in names(body)}
+    said = set() if cell.startswith("refused") else {*code_words(cell)} - {"is_error", "output", "error"}
+    # Results stand with the calls that they answer; a free-text one is taken by OpenAI alone.
+    calls = {"tool_use", "functionCall", "function_call", "custom_tool_call"}
+    beside = calls if part == "tool_result" else set()
     assert written - beside == said
 
 
@@ -293,12 +332,18 @@ async def test_a_base_url_leads_where_its_row_says(row, kind):
         model = model_of(kind)
         await driver.start(driver.prepare(ask("Hi"), model), model, FREE_TEXT, Unheard(), deltas=False).run()
         await driver.aclose()
-    assert [f"`{request.target}`" for request in server.requests] == [row[f"`{kind}` posts to"]]
+    assert [f"`{request.target}`" for request in server.requests] == [
+        row[f"`{kind}` posts to"].replace("MODEL", "the-model")
+    ]
 
 
 # Stop reasons
 
-WORDS = {"anthropic": stop_reasons.ANTHROPIC, "openai_responses": stop_reasons.OPENAI_RESPONSES}
+WORDS = {
+    "anthropic": stop_reasons.ANTHROPIC,
+    "gemini": stop_reasons.GEMINI,
+    "openai_responses": stop_reasons.OPENAI_RESPONSES,
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -326,7 +371,8 @@ USAGE_ROWS = {code_words(row["Field"])[0]: row for row in table(section(TEXT, "U
 
 def told(kind: str, usage: dict[str, Any]) -> Any:
     """Return what an accumulator makes of a provider's usage object."""
-    event = {
+    event: dict[str, Any] = {
+        "gemini": {"type": "", "usageMetadata": usage},
         "anthropic": {"type": "message_start", "message": {"usage": usage}},
         "openai_responses": {
             "type": "response.completed",
@@ -343,6 +389,8 @@ def told(kind: str, usage: dict[str, Any]) -> Any:
 def test_a_counter_is_read_from_where_its_row_says(field, kind):
     cell = USAGE_ROWS[field][COLUMNS[kind]]
     usage: dict[str, Any] = {"input_tokens": 1000, "output_tokens": 500}
+    if kind == "gemini":
+        usage = {"promptTokenCount": 1000, "candidatesTokenCount": 500}
     assert getattr(told(kind, usage), field) == {"input_tokens": 1000, "output_tokens": 500}.get(field)
     for value, path in enumerate(code_words(cell), start=7):
         *outer, name = path.split(".")

@@ -25,6 +25,7 @@ from modelmeter_server.drivers.driver import RequestRefused
 from modelmeter_server.drivers.wire_formats import WIRE_FORMATS
 from tests.support.completion_requests import (
     ANTHROPIC,
+    GEMINI,
     KINDS,
     OPENAI,
     ask,
@@ -70,8 +71,12 @@ def member(pairs: Any, *path: str | int) -> Any:
 def test_the_schema_of_a_tool_arrives_as_it_was_written(kind, value):
     text = spaced({**value, "type": "object"})
     body = ordered(sent(ask(tools=(Tool(name="t", parameters_json=text),)), model_of(kind)))
-    name = "input_schema" if kind == ANTHROPIC else "parameters"
-    assert member(body, "tools", 0, name) == ordered(text)
+    place: dict[str, tuple[str | int, ...]] = {
+        ANTHROPIC: ("tools", 0, "input_schema"),
+        GEMINI: ("tools", 0, "functionDeclarations", 0, "parametersJsonSchema"),
+        OPENAI: ("tools", 0, "parameters"),
+    }
+    assert member(body, *place[kind]) == ordered(text)
 
 
 @given(json_objects)
@@ -81,6 +86,8 @@ def test_an_output_schema_arrives_as_it_was_written(value):
     assert member(native, "output_config", "format", "schema") == ordered(text)
     forced = ordered(sent(ask(output_schema_json=text, schema_mode=SchemaMode.FORCED_TOOL)))
     assert member(forced, "tools", 0, "input_schema") == ordered(text)
+    gemini = ordered(sent(ask(output_schema_json=text), model_of(GEMINI)))
+    assert member(gemini, "generationConfig", "responseJsonSchema") == ordered(text)
 
 
 @given(json_objects)
@@ -89,6 +96,8 @@ def test_the_arguments_of_a_call_arrive_as_they_were_written(value):
     turns = assistant(ToolCallPart(id="c", name="t", arguments_json=text)), user(ToolResultPart(call_id="c"))
     anthropic = ordered(sent(ask_messages(*turns)))
     assert member(anthropic, "messages", 0, "content", 0, "input") == ordered(text)
+    gemini = ordered(sent(ask_messages(*turns), model_of(GEMINI)))
+    assert member(gemini, "contents", 0, "parts", 0, "functionCall", "args") == ordered(text)
     openai = json.loads(sent(ask_messages(*turns), model_of(OPENAI)))
     assert openai["input"][0]["arguments"] == text
 
@@ -97,10 +106,11 @@ def test_the_arguments_of_a_call_arrive_as_they_were_written(value):
 def test_native_turns_and_continuations_arrive_as_they_were_written(kind, value):
     harmless = {"type": "text", "about": {"metadata": value}}
     model = model_of(kind)
-    name = "messages" if kind == ANTHROPIC else "input"
-    native = spaced([{"role": "user", "content": [harmless]}])
+    name = {ANTHROPIC: "messages", GEMINI: "contents", OPENAI: "input"}[kind]
+    content = "parts" if kind == GEMINI else "content"
+    native = spaced([{"role": "user", content: [harmless]}])
     assert member(ordered(sent(ask_native(native), model)), name) == ordered(native)
-    state = spaced([{"role": "assistant", "content": [harmless]}])
+    state = spaced([{"role": "assistant", content: [harmless]}])
     body = sent(ask_messages(assistant(Continuation(kind, state))), model)
     assert member(ordered(body), name) == ordered(state)
 
@@ -137,9 +147,14 @@ depths = st.lists(st.sampled_from(["", "content", "output", "a b", "type"]), max
 @given(kinds, media, depths, st.sampled_from(["native", "state", "beside", "options", "typed"]))
 def test_no_planted_remote_url_ever_reaches_a_body(kind, medium, depth, place):
     model = model_of(kind)
-    turn = {"role": "assistant", "content": planted(medium, depth)}
-    call = {"type": "tool_use", "id": "c"} if kind == ANTHROPIC else {"type": "function_call", "call_id": "c"}
-    state = Continuation(kind, json.dumps([turn, {"role": "assistant", "content": [call]}]))
+    content = "parts" if kind == GEMINI else "content"
+    turn = {"role": "assistant", content: planted(medium, depth)}
+    call: dict[str, Any] = {
+        ANTHROPIC: {"type": "tool_use", "id": "c"},
+        GEMINI: {"functionCall": {"id": "c", "name": "t"}},
+        OPENAI: {"type": "function_call", "call_id": "c"},
+    }[kind]
+    state = Continuation(kind, json.dumps([turn, {"role": "assistant", content: [call]}]))
     results = user(ToolResultPart(call_id="c"))
     request = {
         "native": ask_native(json.dumps([turn])),

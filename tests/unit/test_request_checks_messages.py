@@ -17,6 +17,7 @@ from modelmeter_server.core.requests import (
 )
 from tests.support.completion_requests import (
     ANTHROPIC,
+    GEMINI,
     KINDS,
     OPENAI,
     ask,
@@ -33,6 +34,7 @@ CALL = ToolCallPart(id="c1", name="look", arguments_json='{"where":"up"}')
 RESULT = ToolResultPart(call_id="c1", output="sky")
 TURN = {
     ANTHROPIC: '[{"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"look","input":{}}]}]',
+    GEMINI: '[{"role":"model","parts":[{"functionCall":{"id":"c1","name":"look","args":{}}}]}]',
     OPENAI: '[{"type":"function_call","call_id":"c1","name":"look","arguments":"{}"}]',
 }
 HELLO = user(TextPart("Hello"))
@@ -107,7 +109,7 @@ def test_a_deployment_may_allow_remote_media_from_the_web_only():
 
 def test_media_that_the_model_does_not_take_are_refused():
     sound = MediaPart(kind=MediaKind.AUDIO, media_type="audio/wav", data=b"RIFF")
-    for kind in KINDS:
+    for kind in (ANTHROPIC, OPENAI):
         assert wrong(ask_messages(user(sound)), model_of(kind)) == ["messages.messages[0].parts[0].audio"]
 
 

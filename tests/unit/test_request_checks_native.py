@@ -7,9 +7,9 @@ import json
 import pytest
 
 from modelmeter_server.core.requests import Continuation
-from tests.support.completion_requests import ANTHROPIC, KINDS, OPENAI, ask_native, model_of, wrong
+from tests.support.completion_requests import ANTHROPIC, GEMINI, KINDS, OPENAI, ask_native, model_of, wrong
 
-LISTS = {ANTHROPIC: "messages", OPENAI: "input"}
+LISTS = {ANTHROPIC: "messages", GEMINI: "contents", OPENAI: "input"}
 TURNS = [{"role": "user", "content": "Hi"}]
 
 
@@ -43,7 +43,7 @@ def test_any_other_shape_is_refused(kind):
         {listed: "Hi"},
         {listed: TURNS, "temperature": 1},
         {"prompts": TURNS},
-        {listed: TURNS, "input" if listed == "messages" else "messages": TURNS},
+        {listed: TURNS, "messages" if listed == "input" else "input": TURNS},
     ]
     for shape in shapes:
         assert wrong(ask_native(native(shape)), model_of(kind)) == ["native_json"], shape
