@@ -23,6 +23,12 @@ FILES = {
         "redacted-thinking.sse",
         "refusal-mid-answer.sse",
     ),
+    "gemini": (
+        "code-execution-two-finishes.sse",
+        "max-tokens.sse",
+        "parallel-tools-3-1-pro.sse",
+        "structured-output.sse",
+    ),
     "openai-responses": (
         "azure-gpt-5-nano.sse",
         "codex-backend-empty-final-output.sse",
@@ -47,7 +53,8 @@ class Recording:
         self.body = (SHARED / "streams" / family / name).read_bytes()
         says = json.loads((SHARED / "streams/expected.json").read_text())["files"]
         self.says = next(each for each in says if each["file"] == f"{family}/{name}")
-        self.ends = [match.end() for match in _EVENT_END.finditer(self.body)]
+        # A CR ends its line by itself, so that the LF after the last one says nothing more.
+        self.ends = [match.end() - match[0].endswith(b"\r\n") for match in _EVENT_END.finditer(self.body)]
 
     def cuts(self) -> list[int]:
         """Return the places to cut at: each event's end and its neighbours, before the last event is whole."""
@@ -63,7 +70,8 @@ class Recording:
     def has_generated(self, cut: int) -> bool:
         """Say whether an event that was whole before the cut proves generation."""
         whole = self.body[: max((end for end in self.ends if end <= cut), default=0)]
-        return b"message_start" in whole if self.family == "anthropic" else bool(_OUTPUT.search(whole))
+        proofs = {"anthropic": b"message_start", "gemini": b'"candidates"'}
+        return proofs[self.family] in whole if self.family in proofs else bool(_OUTPUT.search(whole))
 
 
 @pytest.mark.skipif(not has_material(), reason=MISSING)

@@ -149,12 +149,12 @@ def test_no_planted_remote_url_ever_reaches_a_body(kind, medium, depth, place):
     model = model_of(kind)
     content = "parts" if kind == GEMINI else "content"
     turn = {"role": "assistant", content: planted(medium, depth)}
-    call: dict[str, Any] = {
+    calls: dict[str, dict[str, Any]] = {
         ANTHROPIC: {"type": "tool_use", "id": "c"},
         GEMINI: {"functionCall": {"id": "c", "name": "t"}},
         OPENAI: {"type": "function_call", "call_id": "c"},
-    }[kind]
-    state = Continuation(kind, json.dumps([turn, {"role": "assistant", content: [call]}]))
+    }
+    state = Continuation(kind, json.dumps([turn, {"role": "assistant", content: [calls[kind]]}]))
     results = user(ToolResultPart(call_id="c"))
     request = {
         "native": ask_native(json.dumps([turn])),
