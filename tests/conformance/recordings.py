@@ -12,6 +12,7 @@ from modelmeter_server.core.accumulators import (
     Accumulator,
     AnthropicAccumulator,
     BedrockAccumulator,
+    GeminiAccumulator,
     OpenAIResponsesAccumulator,
 )
 from modelmeter_server.core.requests import FORCED_TOOL
@@ -21,6 +22,7 @@ from tests.support.material import SHARED, has_material
 ACCUMULATORS: dict[str, type[Accumulator]] = {
     "anthropic": AnthropicAccumulator,
     "bedrock": BedrockAccumulator,
+    "gemini": GeminiAccumulator,
     "openai-responses": OpenAIResponsesAccumulator,
     "openai_responses": OpenAIResponsesAccumulator,
 }

@@ -28,6 +28,12 @@ FILES = {
         "guardrail-intervened.eventstream",
         "nova-tool-call.eventstream",
     ),
+    "gemini": (
+        "code-execution-two-finishes.sse",
+        "max-tokens.sse",
+        "parallel-tools-3-1-pro.sse",
+        "structured-output.sse",
+    ),
     "openai-responses": (
         "azure-gpt-5-nano.sse",
         "codex-backend-empty-final-output.sse",

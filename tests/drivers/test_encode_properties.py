@@ -26,6 +26,7 @@ from modelmeter_server.drivers.wire_formats import WIRE_FORMATS
 from tests.support.completion_requests import (
     ANTHROPIC,
     BEDROCK,
+    GEMINI,
     KINDS,
     OPENAI,
     ask,
@@ -91,6 +92,8 @@ def test_an_output_schema_arrives_as_it_was_written(value):
     assert member(native, "output_config", "format", "schema") == ordered(text)
     forced = ordered(sent(ask(output_schema_json=text, schema_mode=SchemaMode.FORCED_TOOL)))
     assert member(forced, "tools", 0, "input_schema") == ordered(text)
+    gemini = ordered(sent(ask(output_schema_json=text), model_of(GEMINI)))
+    assert member(gemini, "generationConfig", "responseJsonSchema") == ordered(text)
 
 
 @given(json_objects)
@@ -101,6 +104,8 @@ def test_the_arguments_of_a_call_arrive_as_they_were_written(value):
     assert member(anthropic, "messages", 0, "content", 0, "input") == ordered(text)
     bedrock = ordered(sent(ask_messages(*turns), model_of(BEDROCK)))
     assert member(bedrock, "messages", 0, "content", 0, "toolUse", "input") == ordered(text)
+    gemini = ordered(sent(ask_messages(*turns), model_of(GEMINI)))
+    assert member(gemini, "contents", 0, "parts", 0, "functionCall", "args") == ordered(text)
     openai = json.loads(sent(ask_messages(*turns), model_of(OPENAI)))
     assert openai["input"][0]["arguments"] == text
 
@@ -112,7 +117,7 @@ def test_native_turns_and_continuations_arrive_as_they_were_written(kind, value)
     name = "input" if kind == OPENAI else "messages"
     native = spaced([{"role": "user", "content": [harmless]}])
     assert member(ordered(sent(ask_native(native), model)), name) == ordered(native)
-    state = spaced([{"role": "assistant", "content": [harmless]}])
+    state = spaced([{"role": "assistant", content: [harmless]}])
     body = sent(ask_messages(assistant(Continuation(kind, state))), model)
     assert member(ordered(body), name) == ordered(state)
 

@@ -77,7 +77,9 @@ class Facts:
     @cached_property
     def proof(self) -> int:
         """Index of the first event that proves generation."""
-        return self._first(lambda span: span.name in _PROOFS or span.name.endswith(".delta"))
+        return self._first(
+            lambda span: span.name in _PROOFS or span.name.endswith(".delta") or "candidates" in span.payload
+        )
 
     @cached_property
     def stop(self) -> int:
@@ -89,6 +91,13 @@ class Facts:
         """Index of the end marker."""
         return self._first(lambda span: span.name in _ENDS)
 
+    def whole(self, end: End) -> int:
+        """Return the index of the event that makes the answer whole: of a format without an end marker, the first
+        with a stop reason, if nothing but the end of the body follows."""
+        if self.marker < len(self.spans) or not any("candidates" in span.payload for span in self.spans):
+            return self.marker
+        return self.stop if end is End.CLEAN else len(self.spans)
+
 
 def _stop_reason(payload: dict[str, Any]) -> object:
     delta = payload.get("delta")
@@ -96,18 +105,19 @@ def _stop_reason(payload: dict[str, Any]) -> object:
 
 
 def facts(data: bytes, timeline: Iterable[tuple[int, Figures]]) -> Facts:
-    """Read a stream of events whose lines end with LF."""
+    """Read a stream of events whose lines all end with LF, or all with CRLF."""
     spans, offset, name = [], 0, ""
     payload, told = None, 0
     for line in data.splitlines(keepends=True):
-        field, _, value = line.rstrip(b"\n").partition(b": ")
+        field, _, value = line.rstrip(b"\r\n").partition(b": ")
         if field == b"event":
             name = value.decode()
         elif field == b"data" and value != b"[DONE]":
             payload, told = json.loads(value), offset + len(line.rstrip())
         offset += len(line)
-        if line == b"\n" and payload is not None:
-            spans.append(Span(name or payload.get("type", ""), payload, told, offset))
+        if not line.strip() and payload is not None:
+            # A CR ends its line by itself: the LF that follows says nothing more.
+            spans.append(Span(name or payload.get("type", ""), payload, told, offset - len(line) + 1))
             name, payload = "", None
     if payload is not None:  # no blank line ever came
         spans.append(Span(name or payload.get("type", ""), payload, told, offset + 1))
@@ -148,7 +158,7 @@ def check_cut(make: Make, stream: Facts, cut: int, end: End) -> None:
     check_bill(outcome)
     if events <= stream.stop:
         assert outcome.certainty is not Certainty.EXACT, where()
-    if events <= stream.marker:
+    if events <= stream.whole(end):
         assert isinstance(outcome, Failure), where()
         landed = events > stream.proof
         assert outcome.disposition is (Disposition.LANDED if landed else Disposition.DID_NOT_HAPPEN), where()

@@ -18,7 +18,8 @@ from modelmeter_server.drivers.wire_formats import WIRE_FORMATS
 ANTHROPIC = "anthropic"
 BEDROCK = "bedrock"
 OPENAI = "openai_responses"
-KINDS = (ANTHROPIC, BEDROCK, OPENAI)
+GEMINI = "gemini"
+KINDS = (ANTHROPIC, GEMINI, OPENAI)
 
 
 def model_of(kind: str = ANTHROPIC, **fields: Any) -> ModelSpec:

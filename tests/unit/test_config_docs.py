@@ -26,7 +26,7 @@ from tests.support import ROOT
 TEXT = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
 SCRIPTS = ROOT / "examples" / "replay-scripts.toml"
 EXAMPLES = sorted(set((ROOT / "examples").glob("*.toml")) - {SCRIPTS})
-ENVIRON = {"ANTHROPIC_API_KEY": "sk-1", "OPENAI_API_KEY": "sk-2"}
+ENVIRON = {"ANTHROPIC_API_KEY": "sk-1", "GEMINI_API_KEY": "sk-4", "OPENAI_API_KEY": "sk-2"}
 HEADINGS = {
     "server": "`[server]`",
     "server.tls": "`tls` of the server",

@@ -18,6 +18,7 @@ from modelmeter_server.core.requests import (
 from tests.support.completion_requests import (
     ANTHROPIC,
     BEDROCK,
+    GEMINI,
     KINDS,
     OPENAI,
     ask,
@@ -36,6 +37,7 @@ RESULT = ToolResultPart(call_id="c1", output="sky")
 TURN = {
     ANTHROPIC: '[{"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"look","input":{}}]}]',
     BEDROCK: '[{"role":"assistant","content":[{"toolUse":{"toolUseId":"c1","name":"look","input":{}}}]}]',
+    GEMINI: '[{"role":"model","parts":[{"functionCall":{"id":"c1","name":"look","args":{}}}]}]',
     OPENAI: '[{"type":"function_call","call_id":"c1","name":"look","arguments":"{}"}]',
 }
 HELLO = user(TextPart("Hello"))

@@ -43,7 +43,7 @@ def test_any_other_shape_is_refused(kind):
         {listed: "Hi"},
         {listed: TURNS, "temperature": 1},
         {"prompts": TURNS},
-        {listed: TURNS, "input" if listed == "messages" else "messages": TURNS},
+        {listed: TURNS, "messages" if listed == "input" else "input": TURNS},
     ]
     for shape in shapes:
         assert wrong(ask_native(native(shape)), model_of(kind)) == ["native_json"], shape

@@ -32,11 +32,16 @@ SUPPORTED = {
             is_regional=True,
         ),
         ProviderKind(
+            name="gemini",
+            base_url="https://generativelanguage.googleapis.com",
+            key_example="GEMINI_API_KEY",
+        ),
+        ProviderKind(
             name="openai_responses", base_url="https://api.openai.com/v1", key_example="OPENAI_API_KEY"
         ),
         REPLAY,
     )
 }
 
-PLANNED = ("chat_completions", "gemini")
+PLANNED = ("chat_completions",)
 """Kinds that this version refuses by name, so that nobody looks for a misspelling."""

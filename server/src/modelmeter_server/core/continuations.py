@@ -7,7 +7,7 @@ its calls.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .caller_json import read_caller_json
 from .errors import FieldViolation
@@ -37,6 +37,28 @@ def continuation_violations(
     if not allow_remote_media:
         found += media_violations(state, path)
     return found
+
+
+class FunctionCall(NamedTuple):
+    """One call in the turns of Gemini."""
+
+    id: str
+    name: str
+    is_told: bool
+    """The provider gave the id itself."""
+
+
+def function_calls(turns: object) -> Iterator[FunctionCall]:
+    """Return the calls in Gemini's turns. One without an id is known by its name and its place among the parts."""
+    for turn in turns if isinstance(turns, list) else ():
+        parts = turn.get("parts") if isinstance(turn, dict) else None
+        for position, part in enumerate(parts if isinstance(parts, list) else ()):
+            call = part.get("functionCall") if isinstance(part, dict) else None
+            name = call.get("name") if isinstance(call, dict) else None
+            if isinstance(call, dict) and isinstance(name, str) and name:
+                id = call.get("id")
+                is_told = isinstance(id, str) and bool(id)
+                yield FunctionCall(str(id) if is_told else f"{name}-{position}", name, is_told)
 
 
 def results_start(answered: Sequence[frozenset[str]], calls: frozenset[str]) -> int | None:
@@ -84,6 +106,8 @@ def _calls(state: object) -> Iterator[str]:
             yield str(block["call_id"])
         else:
             yield from _bedrock_id(block, "toolUse")
+    for call in function_calls(state):
+        yield from (call.id, call.name)  # a native result may name the tool alone
 
 
 def _answers(turn: object) -> Iterator[str]:
@@ -95,6 +119,11 @@ def _answers(turn: object) -> Iterator[str]:
             yield str(block["call_id"])
         else:
             yield from _bedrock_id(block, "toolResult")
+    parts = turn.get("parts") if isinstance(turn, dict) else None
+    for part in parts if isinstance(parts, list) else ():
+        result = part.get("functionResponse") if isinstance(part, dict) else None
+        if isinstance(result, dict):
+            yield from (str(result[name]) for name in ("id", "name") if isinstance(result.get(name), str))
 
 
 def _bedrock_id(block: dict[str, object], name: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ A reserved key is refused in every spelling, for providers and proxies take more
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from .caller_json import field_path, read_caller_json
 from .errors import FieldViolation
@@ -73,12 +73,13 @@ _RESERVED: Final = {
     **dict.fromkeys(("stream", "streamoptions", "background", "backgroundoptions"), _TRANSPORT),
     "store": _STORE,
     **dict.fromkeys(("servicetier", "speed", "performanceconfig"), _TIER),
-    **dict.fromkeys(("previousresponseid", "conversation", "thread"), _STATE),
+    **dict.fromkeys(("previousresponseid", "conversation", "thread", "continuationtoken"), _STATE),
 }
 _RESERVED_WITHIN: Final = {
     "text": {"format": _SCHEMA},
     "outputconfig": {"format": _SCHEMA, "textformat": _SCHEMA, "effort": _EFFORT},
     "reasoning": {"effort": _EFFORT},
+    "thinkingconfig": {"thinkinglevel": _EFFORT},
 }
 # Objects whose members stand for members of the body, in one provider's format or another's.
 _CARRIERS: Final = frozenset(
@@ -87,6 +88,7 @@ _CARRIERS: Final = frozenset(
 _OBJECTS: Final = frozenset(("text", "outputconfig", "reasoning", "thinking"))
 # Keys that switch on a tool of the provider, with the tool's name.
 _TOOL_KEYS: Final = {"mcpservers": "mcp", "websearchoptions": "web_search", "plugins": "plugins"}
+_MODALITIES: Final = frozenset(("modalities", "responsemodalities"))
 _DATED: Final = re.compile(r"_(\d{8}|\d{4}_\d{2}_\d{2})$")
 
 
@@ -134,6 +136,8 @@ def _reserved(options: dict[str, object], path: str, model: ModelSpec) -> Iterat
             yield FieldViolation(where, f"is reserved: {_HOSTED}")
         elif normal in _CARRIERS and isinstance(value, dict):
             yield from _reserved(value, where, model)
+        elif normal in _MODALITIES and not _is_text_alone(value):
+            yield FieldViolation(where, "completions carry text only so far: ask for no other modality")
         elif normal in _OBJECTS and not isinstance(value, dict):
             yield FieldViolation(where, "must be a JSON object")
         elif normal == "include" and not _is_texts(value):
@@ -155,6 +159,9 @@ def _tools(value: object, path: str, model: ModelSpec) -> Iterator[FieldViolatio
     if not isinstance(value, list):
         yield FieldViolation(path, "must be an array of the provider's own tools")
         return
+    if model.provider_kind == "gemini":
+        yield from _google_tools(value, path, model)
+        return
     for index, tool in enumerate(value):
         kind = tool.get("type") if isinstance(tool, dict) else None
         if not isinstance(kind, str) or kind in ("function", "custom"):
@@ -163,12 +170,45 @@ def _tools(value: object, path: str, model: ModelSpec) -> Iterator[FieldViolatio
             yield FieldViolation(f"{path}[{index}].type", _HOSTED)
 
 
+def _google_tools(tools: list[object], path: str, model: ModelSpec) -> Iterator[FieldViolation]:
+    """Judge tools such as `{"googleSearch": {}}`: every member is a tool, by either spelling of its name."""
+    enabled = {_normal(name) for name in model.hosted_tools}
+    for index, tool in enumerate(tools):
+        if not isinstance(tool, dict) or not tool:
+            yield FieldViolation(f"{path}[{index}]", f"takes the provider's own tools only: {_TOOLS}")
+            continue
+        for name in tool:
+            where = field_path(f"{path}[{index}]", name)
+            if _normal(name) == "functiondeclarations":
+                yield FieldViolation(where, f"takes the provider's own tools only: {_TOOLS}")
+            elif _normal(name) not in enabled:
+                yield FieldViolation(where, _HOSTED)
+
+
 def _thinking(options: dict[str, object]) -> Iterator[FieldViolation]:
     """An effort decides how the model thinks; what is left to say is how its thinking is shown."""
     thinking = options.get("thinking")
     for name in thinking if isinstance(thinking, dict) else ():
         if name != "display":
             yield FieldViolation(field_path(f"{FIELD}.thinking", name), f"is reserved: {_EFFORT}")
+    for carrier, members in options.items():
+        if _normal(carrier) == "generationconfig" and isinstance(members, dict):
+            yield from _thinking_budget(members, field_path(FIELD, carrier))
+
+
+def _thinking_budget(config: dict[str, object], path: str) -> Iterator[FieldViolation]:
+    for name, members in config.items():
+        if _normal(name) == "thinkingconfig" and isinstance(members, dict):
+            where = field_path(path, name)
+            yield from (
+                FieldViolation(field_path(where, each), f"is reserved: {_EFFORT}")
+                for each in members
+                if _normal(each) == "thinkingbudget"
+            )
+
+
+def _is_text_alone(value: object) -> bool:
+    return _is_texts(value) and all(each.lower() == "text" for each in cast("list[str]", value))
 
 
 def _is_texts(value: object) -> bool:

@@ -47,7 +47,7 @@ MAX_LABEL_VALUE: Final = 256
 
 _CONTINUATION: Final = "continuation"
 # Their reasoning is signed or encrypted and goes back with the turn; rebuilt from its calls, a turn loses it.
-_CARRY_REASONING: Final = frozenset(("anthropic", "bedrock", "openai_responses"))
+_CARRY_REASONING: Final = frozenset(("anthropic", "bedrock", "gemini", "openai_responses"))
 
 
 def check_request(request: CompletionRequest, model: ModelSpec) -> list[FieldViolation]:

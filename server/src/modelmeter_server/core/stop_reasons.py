@@ -74,3 +74,36 @@ BEDROCK = {
     "malformed_model_output": Stop.WITHDRAWN,
     "malformed_tool_use": Stop.WITHDRAWN,
 }
+
+GEMINI = {
+    "STOP": Stop.FINISHED,
+    "MAX_TOKENS": Stop.LENGTH,
+    "CONTINUATION": Stop.CONTINUE,
+    **dict.fromkeys(
+        (
+            "SAFETY",
+            "RECITATION",
+            "BLOCKLIST",
+            "PROHIBITED_CONTENT",
+            "SPII",
+            "MODEL_ARMOR",
+            "ESCALATION",
+            "PUP_LIMITED_DISABLED",
+            "IMAGE_SAFETY",
+            "IMAGE_PROHIBITED_CONTENT",
+            "IMAGE_RECITATION",
+            "IMAGE_OTHER",
+            "NO_IMAGE",
+            "LANGUAGE",
+            "OTHER",
+            "MALFORMED_FUNCTION_CALL",
+            "MALFORMED_RESPONSE",
+            "UNEXPECTED_TOOL_CALL",
+            "TOO_MANY_TOOL_CALLS",
+            "MISSING_THOUGHT_SIGNATURE",
+        ),
+        Stop.WITHDRAWN,
+    ),
+    # The name of "no reason"; it has a row because the SDK's enum has it.
+    "FINISH_REASON_UNSPECIFIED": Stop.UNRECOGNIZED,
+}

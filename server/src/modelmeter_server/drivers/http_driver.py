@@ -6,6 +6,7 @@ that touches a socket stands here once, for all of them.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -70,6 +71,8 @@ class WireFormat(msgspec.Struct, frozen=True, kw_only=True):
     """Turn a key into the header that carries it."""
     authenticator: Callable[[str], Authenticator] | None = None
     """Make what signs requests of an instance without a key, for its region."""
+    versioned_base: re.Pattern[str] = re.compile(r".*/v1")
+    """Base paths that say the API's version, the first segment of every target, themselves."""
 
 
 class HttpDriver:
@@ -145,8 +148,9 @@ class HttpDriver:
     def _target(self, path: str) -> str:
         """Join base path and path; both `https://host` and `https://host/v1` are common spellings of a base URL."""
         base = self._endpoint.base_path
-        if base.endswith("/v1") and path.startswith("/v1/"):
-            path = path.removeprefix("/v1")
+        if self._wire.versioned_base.fullmatch(base):
+            _, _, path = path.removeprefix("/").partition("/")
+            return f"{base}/{path}"
         return base + path
 
     def _scrub(self, text: str) -> str:

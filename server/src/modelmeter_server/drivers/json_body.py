@@ -86,6 +86,15 @@ def parameters(tool: Tool, index: int) -> msgspec.Raw:
     return embedded(tool.parameters_json or NO_PARAMETERS, f"tools[{index}].parameters_json")
 
 
+def is_object_schema(text: str) -> bool:
+    """Tell whether a schema can be that of a tool's arguments; of text that is not JSON, embedding it tells more."""
+    try:
+        schema = loads_strict(text)
+    except NotJson:
+        return True
+    return isinstance(schema, dict) and schema.get("type") == "object"
+
+
 def native_prompt(request: CompletionRequest, model: ModelSpec) -> NativePrompt:
     """Return the native prompt of a request; `finished` judges what stands in it. Raises RequestRefused."""
     try:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from modelmeter_server.core.accumulators import (
     AnthropicAccumulator,
     BedrockAccumulator,
+    GeminiAccumulator,
     OpenAIResponsesAccumulator,
 )
 
-from . import anthropic, bedrock, openai_responses
+from . import anthropic, bedrock, gemini, openai_responses
+from .gemini.address import VERSIONED_BASE
 from .http_driver import WireFormat
 
 
@@ -37,6 +39,14 @@ WIRE_FORMATS = {
             accumulator=BedrockAccumulator,
             authenticate=_bearer,
             authenticator=bedrock.SigV4,
+        ),
+        WireFormat(
+            kind="gemini",
+            capabilities=gemini.CAPABILITIES,
+            encode=gemini.encode,
+            accumulator=GeminiAccumulator,
+            authenticate=gemini.authenticate,
+            versioned_base=VERSIONED_BASE,
         ),
         WireFormat(
             kind="openai_responses",

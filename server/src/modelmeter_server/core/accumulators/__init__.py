@@ -7,12 +7,14 @@ from .accumulator import Accumulator, Snapshot
 from .anthropic import AnthropicAccumulator
 from .bedrock import BedrockAccumulator
 from .deltas import coalesce
+from .gemini import GeminiAccumulator
 from .openai_responses import OpenAIResponsesAccumulator
 
 __all__ = [
     "Accumulator",
     "AnthropicAccumulator",
     "BedrockAccumulator",
+    "GeminiAccumulator",
     "OpenAIResponsesAccumulator",
     "Snapshot",
     "coalesce",

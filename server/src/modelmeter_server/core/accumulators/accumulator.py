@@ -121,7 +121,7 @@ class Accumulator(ABC):
         if self._is_blank:
             chunk, visible = self._find_shape(chunk)
         if self._body is not None:
-            self._body += visible
+            self._take_body(visible)
             return
         try:
             events = self._splitter.feed(chunk)
@@ -132,6 +132,11 @@ class Accumulator(ABC):
             self._opening += visible[: _LONGEST_FIELD - len(self._opening)]
             self._foreign = self._foreign or b"\n" in visible or b"\r" in visible
         self._take(events)
+
+    def _take_body(self, piece: bytes) -> None:
+        """Take more of a body that is one document; it is read at its end."""
+        assert self._body is not None
+        self._body += piece
 
     def _take(self, events: list[SseEvent]) -> None:
         handlers = self._handlers
@@ -344,7 +349,7 @@ class Accumulator(ABC):
         self._take([event for event in self._splitter.close(ending.end is End.CLEAN) if _is_whole(event)])
         if self._error is not None:
             return self._finish_error(self._error, ending)
-        if self._complete:
+        if self._reaches_its_end(ending):
             return self._conclude()
         if self._parts > MAX_PARTS:
             ending = msgspec.structs.replace(ending, cause=Cause.LIMIT)
@@ -354,6 +359,10 @@ class Accumulator(ABC):
                 self._evidence(), ending, "the provider's answer is neither an event stream nor JSON"
             )
         return severed(self._evidence(), ending, self._severed_message(ending))
+
+    def _reaches_its_end(self, ending: Ending) -> bool:
+        """Say whether the answer is whole: by its end marker, in nearly every format whatever came after it."""
+        return self._complete
 
     def _is_foreign(self, ending: Ending) -> bool:
         """Say whether text came that is no event stream at all, such as a proxy's page with status 200.

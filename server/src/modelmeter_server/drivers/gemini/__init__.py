@@ -1,0 +1,7 @@
+"""Gemini: what the provider can do, and how a request becomes its body and its address."""
+
+from .authentication import authenticate
+from .capabilities import CAPABILITIES
+from .encode import encode
+
+__all__ = ["CAPABILITIES", "authenticate", "encode"]
