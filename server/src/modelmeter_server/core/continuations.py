@@ -82,6 +82,12 @@ def _calls(state: object) -> Iterator[str]:
             isinstance(kind, str) and kind.endswith("_call") and isinstance(block.get("call_id"), str)
         ):  # Responses
             yield str(block["call_id"])
+        elif isinstance(block.get("tool_calls"), list):  # Chat Completions
+            yield from (
+                str(call["id"])
+                for call in block["tool_calls"]  # type: ignore[attr-defined]  # a list, as was asked
+                if isinstance(call, dict) and isinstance(call.get("id"), str) and call["id"]
+            )
 
 
 def _answers(turn: object) -> Iterator[str]:
@@ -91,6 +97,8 @@ def _answers(turn: object) -> Iterator[str]:
             yield str(block["tool_use_id"])
         elif isinstance(kind, str) and kind.endswith("_output") and isinstance(block.get("call_id"), str):
             yield str(block["call_id"])
+        elif block.get("role") == "tool" and isinstance(block.get("tool_call_id"), str):
+            yield str(block["tool_call_id"])
 
 
 def _blocks(turns: object) -> Iterator[dict[str, object]]:

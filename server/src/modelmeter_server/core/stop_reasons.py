@@ -62,3 +62,17 @@ OPENAI_RESPONSES = {
     "incomplete:content_filter": Stop.WITHDRAWN,
     "cancelled": Stop.OUTSIDE,
 }
+
+# One finish_reason for each choice. `stop` with tool calls beside it, as some servers say, is TOOLS all the same.
+CHAT_COMPLETIONS = {
+    "stop": Stop.FINISHED,
+    "tool_calls": Stop.TOOLS,
+    "function_call": Stop.TOOLS,
+    "length": Stop.LENGTH,
+    "model_length": Stop.LENGTH,  # Mistral
+    "content_filter": Stop.WITHDRAWN,
+    "insufficient_system_resource": Stop.OUTSIDE,  # DeepSeek
+    "abort": Stop.OUTSIDE,  # vLLM
+    "error": Stop.OUTSIDE,  # Mistral, OpenRouter: no end at all (R-E2)
+    "cancelled": Stop.OUTSIDE,
+}

@@ -5,12 +5,14 @@ An accumulator never reads a clock or a socket. Any chunking of the same bytes g
 
 from .accumulator import Accumulator, Snapshot
 from .anthropic import AnthropicAccumulator
+from .chat_completions import ChatCompletionsAccumulator
 from .deltas import coalesce
 from .openai_responses import OpenAIResponsesAccumulator
 
 __all__ = [
     "Accumulator",
     "AnthropicAccumulator",
+    "ChatCompletionsAccumulator",
     "OpenAIResponsesAccumulator",
     "Snapshot",
     "coalesce",
