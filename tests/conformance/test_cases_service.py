@@ -36,7 +36,9 @@ RUNS = [
 
 @pytest.mark.skipif(not CASES, reason=MISSING)
 @pytest.mark.parametrize(("case", "face", "model"), RUNS)
-async def test_a_case_has_its_outcome_certainty_disposition_and_code(case: Case, face: Face, model: str) -> None:
+async def test_a_case_has_its_outcome_certainty_disposition_and_code(
+    case: Case, face: Face, model: str
+) -> None:
     async with FaultServer(case.reply) as provider, provider_service(provider) as service:
         heard = await ask(service.client, face, model, case.prompt, **case.options)
     expect = case.expect

@@ -16,7 +16,11 @@ from tests.support.fault_server import FaultServer, Reply
 from tests.support.material import MISSING, SHARED, has_material
 from tests.support.provider_service import provider_service
 
-_FAMILIES = {"anthropic": "anthropic", "openai-responses": "openai_responses"}
+_FAMILIES = {
+    "anthropic": "anthropic",
+    "openai-chat": "chat_completions",
+    "openai-responses": "openai_responses",
+}
 
 _COUNTERS = (
     "input_tokens",
@@ -60,10 +64,12 @@ class Recording:
 def _load() -> list[Recording]:
     if not has_material():
         return []
-    says = {each["file"]: each for each in json.loads((SHARED / "streams/expected.json").read_text())["files"]}
+    says = {
+        each["file"]: each for each in json.loads((SHARED / "streams/expected.json").read_text())["files"]
+    }
     outcomes = json.loads((SHARED / "streams/outcomes.json").read_text())["files"]
     return [
-        Recording(_FAMILIES[says[outcome["file"]]["family"]], outcome["file"], says[outcome["file"]], outcome)
+        Recording(_provider(says[outcome["file"]], outcome), outcome["file"], says[outcome["file"]], outcome)
         for outcome in outcomes
         if says[outcome["file"]]["family"] in _FAMILIES
         and outcome["kind"] != "COUNT"
@@ -71,15 +77,32 @@ def _load() -> list[Recording]:
     ]
 
 
+def _provider(says: dict[str, Any], outcome: dict[str, Any]) -> str:
+    return "-".join([_FAMILIES[says["family"]], *outcome.get("dialect", [])])
+
+
+def _models(recording: Recording) -> list[str]:
+    """A body that answers an unstreamed request is read the same by whoever had asked for a stream (R-H4)."""
+    streamed = recording.outcome.get("stream", True)
+    return [recording.provider] if streamed else [recording.provider, f"{recording.provider}-buffered"]
+
+
 RECORDINGS = _load()
+RUNS = [
+    pytest.param(recording, face, model, id=f"{recording.file}-{face}-{model}")
+    for recording in RECORDINGS
+    for face in ("unary", "stream")
+    for model in _models(recording)
+]
 
 
 @pytest.mark.skipif(not RECORDINGS, reason=MISSING)
-@pytest.mark.parametrize("face", ["unary", "stream"])
-@pytest.mark.parametrize("recording", RECORDINGS, ids=lambda recording: recording.file)
-async def test_a_recorded_answer_arrives_as_it_was_recorded(recording: Recording, face: Face) -> None:
+@pytest.mark.parametrize(("recording", "face", "model"), RUNS)
+async def test_a_recorded_answer_arrives_as_it_was_recorded(
+    recording: Recording, face: Face, model: str
+) -> None:
     async with FaultServer(recording.reply()) as provider, provider_service(provider) as service:
-        heard = await ask(service.client, face, recording.provider, "Hi", tools=recording.tools())
+        heard = await ask(service.client, face, model, "Hi", tools=recording.tools())
     outcome = recording.outcome
     assert (heard.kind, heard.code) == (outcome["kind"], outcome["grpc_code"])
     assert heard.result.certainty.name == outcome["certainty"]
@@ -99,10 +122,10 @@ async def test_a_recorded_answer_arrives_as_it_was_recorded(recording: Recording
 
 
 def _check_answer(completion: modelmeter.Completion, says: dict[str, Any]) -> None:
-    assert completion.stop_reason == says["stop_reason"]
+    assert completion.stop_reason == (says["stop_reason"] or "")
     assert hashlib.sha256(completion.text.encode()).hexdigest() == says["text_sha256"]
     assert [call.name for call in completion.tool_calls] == [call["name"] for call in says["tool_calls"]]
-    assert [call.id for call in completion.tool_calls] == [call["id"] for call in says["tool_calls"]]
+    assert [call.id for call in completion.tool_calls] == [call["id"] or "" for call in says["tool_calls"]]
     for call, each in zip(completion.tool_calls, says["tool_calls"], strict=True):
         if each["args_canonical_sha256"] is not None:
             canonical = json.dumps(

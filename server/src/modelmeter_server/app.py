@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from .drivers import replay
 from .drivers.http import Endpoint
 from .drivers.http_driver import HttpDriver
-from .drivers.wire_formats import WIRE_FORMATS
+from .drivers.wire_formats import wire_format
 from .engine.catalog import Catalog
 from .engine.engine import Engine
 from .rpc.server import RpcServer
@@ -73,7 +73,7 @@ def make_driver(provider: ProviderSettings) -> Driver:
     )
     return HttpDriver(
         provider.name,
-        WIRE_FORMATS[provider.kind],
+        wire_format(provider.kind, provider.dialect),
         endpoint,
         provider.api_key,
         timeouts=provider.timeouts,

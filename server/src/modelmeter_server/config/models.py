@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from modelmeter_server.core.dialects import schema_modes
 from modelmeter_server.core.requests import DEFAULT_MAX_OUTPUT_TOKENS, SchemaCheckPolicy, SchemaMode
 
-from .mistakes import did_you_mean
+from .mistakes import choices, did_you_mean
 from .prices import read_price
 from .settings import ModelSettings, ProviderSettings
 
@@ -41,7 +42,7 @@ class ModelReader:
             name=table.name,
             provider=provider,
             model=model or "",
-            schema_mode=table.word("schema_mode", SchemaMode.NATIVE),
+            schema_mode=self._read_schema_mode(table, provider),
             schema_check=table.word("schema_check", SchemaCheckPolicy.AUTO),
             max_output_tokens=table.integer(
                 "max_output_tokens", DEFAULT_MAX_OUTPUT_TOKENS, least=1, most=_MOST_OUTPUT
@@ -62,6 +63,18 @@ class ModelReader:
             fix = f'did you mean "{meant}"?' if meant else f"name one of {known}, or add [providers.{name}]"
             table.mistake("provider", f'there is no provider "{name}"', fix)
         return name or ""
+
+    def _read_schema_mode(self, table: Table, provider: str) -> SchemaMode:
+        """Return the model's mode: native, unless its server is known to have no such thing."""
+        owner = self._providers.get(provider)
+        dialect = owner.dialect if owner is not None else None
+        no_native = dialect is not None and dialect.tool_choice and not dialect.native_schema
+        mode = table.word("schema_mode", SchemaMode.FORCED_TOOL if no_native else SchemaMode.NATIVE)
+        able = (SchemaMode.NATIVE, SchemaMode.FORCED_TOOL) if dialect is None else schema_modes(dialect)
+        if "schema_mode" in table and mode not in able:
+            fix = f"write {choices(each.value for each in able)}, or remove it" if able else "remove it"
+            table.mistake("schema_mode", f'the dialect of "{provider}" cannot do "{mode.value}"', fix)
+        return mode
 
     def _check_script(self, table: Table, provider: str, model: str | None) -> None:
         """Note a script that its replay provider does not have; no other provider tells what it has."""

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from modelmeter_server.drivers.http.endpoint import Endpoint, Proxy
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
 
+from .dialects import default_dialect, read_dialect
 from .files import read_secret_file, readable_file, trust_problem
 from .kinds import PLANNED, SUPPORTED, ProviderKind
 from .mistakes import choices, did_you_mean
@@ -21,6 +22,8 @@ from .settings import ProviderSettings
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from modelmeter_server.core.dialects import Dialect
 
     from .tables import Table
 
@@ -69,8 +72,10 @@ class ProviderReader:
 
     def _read_remote(self, table: Table, kind: ProviderKind) -> dict[str, Any]:
         proxy = table.text("proxy")
+        dialect = _read_dialect(table, kind)
         return {
-            "base_url": self._read_base_url(table, kind),
+            "dialect": dialect,
+            "base_url": self._read_base_url(table, kind.base_url if dialect is None else dialect.base_url),
             "api_key": self._read_key(table, kind),
             "limits": _read_bounds(table.table("limits"), Limits()),
             "resend_on_stale_connection": table.flag("resend_on_stale_connection", default=True),
@@ -78,11 +83,14 @@ class ProviderReader:
             "ca_file": self._read_trust(table),
         }
 
-    def _read_base_url(self, table: Table, kind: ProviderKind) -> str:
+    def _read_base_url(self, table: Table, default: str) -> str:
         url = table.text("base_url")
         allow_insecure = table.flag("allow_insecure", default=False)
+        if url is None and not default and "base_url" not in table:
+            fix = "write base_url = the address of your server"
+            table.mistake(None, "has no base_url, and servers of this dialect have none in common", fix)
         if url is None or not table.checked("base_url", url, Endpoint.parse):
-            return kind.base_url
+            return default
         if not allow_insecure and url.lower().startswith("http:") and not _is_loopback(url):
             table.mistake(
                 "base_url",
@@ -136,6 +144,12 @@ class ProviderReader:
             )
             return None
         return Secret(value)
+
+
+def _read_dialect(table: Table, kind: ProviderKind) -> Dialect | None:
+    if not kind.has_dialects:
+        return None
+    return read_dialect(table) or default_dialect(has_base_url="base_url" in table)
 
 
 def _read_kind(table: Table) -> ProviderKind | None:

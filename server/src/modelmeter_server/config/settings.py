@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from modelmeter_server.core.dialects import Dialect
 from modelmeter_server.core.models import Capabilities, ModelSpec
 from modelmeter_server.core.pricing import PriceTable
 from modelmeter_server.core.requests import DEFAULT_MAX_OUTPUT_TOKENS, SchemaCheckPolicy, SchemaMode
@@ -49,6 +50,8 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str = ""
     """Origin and base path; empty for `replay`."""
     api_key: Secret | None = None
+    dialect: Dialect | None = None
+    """How this server speaks; for `chat_completions` only."""
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()
     allow_direct_models: bool = False

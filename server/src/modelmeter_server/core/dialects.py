@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from .requests import ReasoningEffort
+from .requests import ReasoningEffort, SchemaMode
 from .stop_reasons import Stop
 
 PATH: Final = "/v1/chat/completions"
@@ -91,6 +91,12 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Members of a delta with reasoning text; the first that holds text counts, for some servers send both."""
     stop_reasons: dict[str, Stop] = {}
     """Meanings of stop reasons that are not in the common table, or that mean something else here."""
+
+
+def schema_modes(dialect: Dialect) -> tuple[SchemaMode, ...]:
+    """Return how an answer of this dialect can be held to a schema; nothing can be forced without `tool_choice`."""
+    native = (SchemaMode.NATIVE,) if dialect.native_schema else ()
+    return (*native, SchemaMode.FORCED_TOOL) if dialect.tool_choice else native
 
 
 def _dialect(name: str, **fields: object) -> Dialect:

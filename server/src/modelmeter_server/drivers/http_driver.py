@@ -29,7 +29,7 @@ from .http import Endpoint, ExchangeEnd, Fault, HttpRequest, Limits, Pool, Respo
 OVERLOAD_RETRY_SECONDS = 1.0
 """What a caller is told to wait when the pool has no room: about the time in which calls come and go."""
 
-_REQUEST_ID_HEADERS = ("request-id", "x-request-id")
+_REQUEST_ID_HEADERS = ("request-id", "x-request-id", "apim-request-id", "mistral-correlation-id")
 _REQUEST_ID_BYTES = 256
 
 # No repetition mends these: somebody has to change a certificate, a password or a setting.
@@ -64,7 +64,8 @@ class WireFormat(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: Capabilities
     encode: Callable[[CompletionRequest, ModelSpec], PreparedRequest]
     """Pure; raises RequestRefused."""
-    accumulator: type[Accumulator]
+    accumulator: Callable[..., Accumulator]
+    """Takes what `Accumulator` takes."""
     authenticate: Callable[[str], tuple[str, str]]
     """Turn a key into the header that carries it."""
 

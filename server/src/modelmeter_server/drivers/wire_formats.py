@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from modelmeter_server.core.accumulators import AnthropicAccumulator, OpenAIResponsesAccumulator
+from functools import partial
 
-from . import anthropic, openai_responses
+from modelmeter_server.core.accumulators import (
+    AnthropicAccumulator,
+    ChatCompletionsAccumulator,
+    OpenAIResponsesAccumulator,
+)
+from modelmeter_server.core.dialects import OPENAI, Dialect
+
+from . import anthropic, chat_completions, openai_responses
 from .http_driver import WireFormat
 
 
@@ -14,6 +21,21 @@ def _api_key_header(key: str) -> tuple[str, str]:
 
 def _bearer(key: str) -> tuple[str, str]:
     return "authorization", f"Bearer {key}"
+
+
+def _header(name: str, key: str) -> tuple[str, str]:
+    return _bearer(key) if name == "authorization" else (name, key)
+
+
+def chat_completions_format(dialect: Dialect) -> WireFormat:
+    """Return the row of a server that speaks Chat Completions in this dialect."""
+    return WireFormat(
+        kind="chat_completions",
+        capabilities=chat_completions.capabilities(dialect),
+        encode=partial(chat_completions.encode, dialect=dialect),
+        accumulator=partial(ChatCompletionsAccumulator, dialect=dialect),
+        authenticate=partial(_header, dialect.auth_header),
+    )
 
 
 WIRE_FORMATS = {
@@ -26,6 +48,7 @@ WIRE_FORMATS = {
             accumulator=AnthropicAccumulator,
             authenticate=_api_key_header,
         ),
+        chat_completions_format(OPENAI),
         WireFormat(
             kind="openai_responses",
             capabilities=openai_responses.CAPABILITIES,
@@ -35,3 +58,9 @@ WIRE_FORMATS = {
         ),
     )
 }
+"""By kind; of `chat_completions` the plain dialect."""
+
+
+def wire_format(kind: str, dialect: Dialect | None = None) -> WireFormat:
+    """Return the row of a provider kind; only `chat_completions` has dialects."""
+    return WIRE_FORMATS[kind] if dialect is None else chat_completions_format(dialect)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 from modelmeter_server.core.capability_checks import capability_violations
 from modelmeter_server.core.continuations import message_answers, native_answers
 from modelmeter_server.core.errors import FieldViolation
-from modelmeter_server.core.json_text import NotJson, loads_strict
 from modelmeter_server.core.message_checks import part_field
 from modelmeter_server.core.requests import (
     FORCED_TOOL,
@@ -30,6 +29,7 @@ from modelmeter_server.drivers.json_body import (
     embedded,
     embedded_arguments,
     finished,
+    is_object_schema,
     native_prompt,
     parameters,
     place_of_state,
@@ -87,19 +87,11 @@ def _impossible(request: CompletionRequest, *, forced: bool) -> Iterator[FieldVi
     if forced and request.reasoning_effort is not None:
         fix = "this provider cannot think while a tool is forced: use NATIVE mode, or leave the effort out"
         yield FieldViolation("reasoning_effort", fix)
-    if forced and not _is_object_schema(request.output_schema_json):
+    if forced and not is_object_schema(request.output_schema_json):
         fix = 'in FORCED_TOOL mode the root must have "type": "object", for the answer is the arguments of a tool'
         yield FieldViolation("output_schema_json", fix)
     if request.temperature is not None and request.temperature > _MAX_TEMPERATURE:
         yield FieldViolation("temperature", "this provider takes 0 to 1")
-
-
-def _is_object_schema(text: str) -> bool:
-    try:
-        schema = loads_strict(text)
-    except NotJson:
-        return True  # embedding it says what is wrong
-    return isinstance(schema, dict) and schema.get("type") == "object"
 
 
 # The prompt
