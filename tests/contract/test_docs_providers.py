@@ -26,7 +26,11 @@ from tests.support.fault_server import FaultServer
 from tests.support.markdown import code_words, section, table
 
 TEXT = (ROOT / "docs" / "providers.md").read_text(encoding="utf-8")
-COLUMNS = {"anthropic": "Anthropic Messages", "openai_responses": "OpenAI Responses"}
+COLUMNS = {
+    "anthropic": "Anthropic Messages",
+    "chat_completions": "Chat Completions",
+    "openai_responses": "OpenAI Responses",
+}
 SCHEMA = (
     '{"type":"object","properties":{"a":{"type":"string"}},"required":["a"],"additionalProperties":false}'
 )
@@ -34,6 +38,7 @@ TOOL = message_pb2.Tool(name="look", parameters_json=SCHEMA, strict=True)
 RESULT = message_pb2.Part(tool_result=message_pb2.ToolResult(call_id="c1", output="sky"))
 STATE = {
     "anthropic": '[{"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"look","input":{}}]}]',
+    "chat_completions": '[{"role":"assistant","tool_calls":[{"id":"c1","type":"function"}]}]',
     "openai_responses": '[{"type":"function_call","call_id":"c1","name":"look","arguments":"{}"}]',
 }
 
@@ -47,7 +52,7 @@ def continuation(kind: str) -> message_pb2.Continuation:
 
 
 def native(kind: str) -> str:
-    if kind == "anthropic":
+    if kind != "openai_responses":
         return '{"messages":[{"role":"user","content":"Ho"}],"system":"Be kind."}'
     return '{"input":[{"role":"user","content":"Ho"}],"system":"Be kind."}'
 
@@ -143,7 +148,7 @@ def test_what_a_field_becomes_is_what_its_row_says(field, kind):
     said = code_words(cell.replace("`strict`", "").split("its `system`")[0])
     expected = {word.split(".")[0] for word in said}
     if field == "native_json":  # what becomes of its `system` is told in words
-        expected |= {"system"} if kind == "anthropic" else {"instructions"}
+        expected |= {"anthropic": {"system"}, "openai_responses": {"instructions"}}.get(kind, set())
     if field == "provider_options_json":
         expected = {"zzz"}
     assert changes(before, after) == expected
@@ -164,6 +169,8 @@ def test_the_model_is_sent_in_the_providers_spelling(kind):
         *((kind, {"sensitivity": message_pb2.SENSITIVITY_INTERNAL}) for kind in KINDS),
         *((kind, {"system_trust": message_pb2.TRUST_UNTRUSTED}) for kind in KINDS),
         ("anthropic", {"temperature": 1.5}),
+        ("chat_completions", {"temperature": 2.5}),
+        ("chat_completions", {"stop_sequences": list("abcde")}),
         ("openai_responses", {"temperature": 2.5}),
         ("anthropic", {"reasoning_effort": model_service_pb2.REASONING_EFFORT_NONE}),
         ("anthropic", {"reasoning_effort": model_service_pb2.REASONING_EFFORT_MINIMAL}),
@@ -176,10 +183,17 @@ def test_values_that_the_rows_call_refused_are_refused(kind, request_fields):
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_sent_with_every_request_is_told(kind):
     always = section(TEXT, "Request fields").split("Sent with every request")[1].split("\n\n")[0]
-    part = always.split("to OpenAI")[kind != "anthropic"]
+    part = always.split(f"to {COLUMNS[kind].removesuffix(' Messages')}")[1].split("; to ")[0]
     body = sent(kind, text="Hi")
     assert body is not None
-    own = body.keys() - {"model", "messages", "input", "max_tokens", "max_output_tokens"}
+    own = body.keys() - {
+        "model",
+        "messages",
+        "input",
+        "max_tokens",
+        "max_output_tokens",
+        "max_completion_tokens",
+    }
     assert not [name for name in own if f"`{name}" not in part]
     prepared = WIRE_FORMATS[kind].encode(ask("Hi"), model_of(kind))
     assert not [name for name, value in prepared.headers if f"`{name}: {value}`" not in part]
@@ -193,7 +207,10 @@ CALL = message_pb2.ToolCall(id="c1", name="look", arguments_json="{}")
 FREE = message_pb2.ToolCall(id="c2", name="note", arguments_json="words", free_text=True)
 ASSISTANT = message_pb2.ROLE_ASSISTANT
 PARTS: dict[str, list[model_service_pb2.Messages]] = {
-    "text": [prompt(message_pb2.Part(text="Hi"))],
+    "text": [
+        prompt(message_pb2.Part(text="Hi")),
+        prompt(message_pb2.Part(text="Hi"), message_pb2.Part(text="Ho")),
+    ],
     "image": [prompt(message_pb2.Part(image=message_pb2.Media(media_type="image/png", data=PNG)))],
     "audio": [prompt(message_pb2.Part(audio=message_pb2.Media(media_type="audio/wav", data=PNG)))],
     "document": [
@@ -243,8 +260,8 @@ def test_what_a_part_becomes_is_what_its_row_says(part, kind):
     bodies = [sent(kind, messages=messages) for messages in PARTS[part]]
     written = {name for body in bodies if body for name in types(body.get("messages", body.get("input")))}
     said = set() if cell.startswith("refused") else {*code_words(cell)} - {"is_error"}
-    # A free-text call is refused by Anthropic, and asked about by its result at OpenAI.
-    beside = {"custom_tool_call"} if part == "tool_result" and kind == "openai_responses" else set()
+    # A free-text call is refused by Anthropic, and asked about by its result elsewhere.
+    beside = {"custom_tool_call", "custom"} if part == "tool_result" else set()
     assert written - beside == said
 
 
@@ -298,7 +315,11 @@ async def test_a_base_url_leads_where_its_row_says(row, kind):
 
 # Stop reasons
 
-WORDS = {"anthropic": stop_reasons.ANTHROPIC, "openai_responses": stop_reasons.OPENAI_RESPONSES}
+WORDS = {
+    "anthropic": stop_reasons.ANTHROPIC,
+    "chat_completions": stop_reasons.CHAT_COMPLETIONS,
+    "openai_responses": stop_reasons.OPENAI_RESPONSES,
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -326,8 +347,9 @@ USAGE_ROWS = {code_words(row["Field"])[0]: row for row in table(section(TEXT, "U
 
 def told(kind: str, usage: dict[str, Any]) -> Any:
     """Return what an accumulator makes of a provider's usage object."""
-    event = {
+    event: dict[str, Any] = {
         "anthropic": {"type": "message_start", "message": {"usage": usage}},
+        "chat_completions": {"type": "", "choices": [], "usage": usage},
         "openai_responses": {
             "type": "response.completed",
             "response": {"status": "completed", "usage": usage},
@@ -342,7 +364,8 @@ def told(kind: str, usage: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("field", USAGE_ROWS)
 def test_a_counter_is_read_from_where_its_row_says(field, kind):
     cell = USAGE_ROWS[field][COLUMNS[kind]]
-    usage: dict[str, Any] = {"input_tokens": 1000, "output_tokens": 500}
+    counts = ("prompt", "completion") if kind == "chat_completions" else ("input", "output")
+    usage: dict[str, Any] = {f"{counts[0]}_tokens": 1000, f"{counts[1]}_tokens": 500}
     assert getattr(told(kind, usage), field) == {"input_tokens": 1000, "output_tokens": 500}.get(field)
     for value, path in enumerate(code_words(cell), start=7):
         *outer, name = path.split(".")

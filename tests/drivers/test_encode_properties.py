@@ -25,6 +25,7 @@ from modelmeter_server.drivers.driver import RequestRefused
 from modelmeter_server.drivers.wire_formats import WIRE_FORMATS
 from tests.support.completion_requests import (
     ANTHROPIC,
+    CHAT,
     KINDS,
     OPENAI,
     ask,
@@ -70,8 +71,8 @@ def member(pairs: Any, *path: str | int) -> Any:
 def test_the_schema_of_a_tool_arrives_as_it_was_written(kind, value):
     text = spaced({**value, "type": "object"})
     body = ordered(sent(ask(tools=(Tool(name="t", parameters_json=text),)), model_of(kind)))
-    name = "input_schema" if kind == ANTHROPIC else "parameters"
-    assert member(body, "tools", 0, name) == ordered(text)
+    place = {ANTHROPIC: ("input_schema",), CHAT: ("function", "parameters"), OPENAI: ("parameters",)}[kind]
+    assert member(body, "tools", 0, *place) == ordered(text)
 
 
 @given(json_objects)
@@ -91,13 +92,15 @@ def test_the_arguments_of_a_call_arrive_as_they_were_written(value):
     assert member(anthropic, "messages", 0, "content", 0, "input") == ordered(text)
     openai = json.loads(sent(ask_messages(*turns), model_of(OPENAI)))
     assert openai["input"][0]["arguments"] == text
+    chat = json.loads(sent(ask_messages(*turns), model_of(CHAT)))
+    assert chat["messages"][0]["tool_calls"][0]["function"]["arguments"] == text
 
 
 @given(kinds, json_objects)
 def test_native_turns_and_continuations_arrive_as_they_were_written(kind, value):
     harmless = {"type": "text", "about": {"metadata": value}}
     model = model_of(kind)
-    name = "messages" if kind == ANTHROPIC else "input"
+    name = "input" if kind == OPENAI else "messages"
     native = spaced([{"role": "user", "content": [harmless]}])
     assert member(ordered(sent(ask_native(native), model)), name) == ordered(native)
     state = spaced([{"role": "assistant", "content": [harmless]}])
@@ -126,6 +129,8 @@ media = st.sampled_from(
         {"type": "input_image", "image_url": REMOTE},
         {"type": "image_url", "image_url": {"url": REMOTE, "detail": "low"}},
         {"type": "input_file", "file_url": REMOTE},
+        {"type": "document_url", "document_url": REMOTE},
+        {"type": "file", "file": {"file_data": REMOTE}},
         {"fileData": {"fileUri": REMOTE}},
         {"file_data": {"file_uri": REMOTE}},
         {"s3Location": {"uri": REMOTE}},
@@ -138,8 +143,12 @@ depths = st.lists(st.sampled_from(["", "content", "output", "a b", "type"]), max
 def test_no_planted_remote_url_ever_reaches_a_body(kind, medium, depth, place):
     model = model_of(kind)
     turn = {"role": "assistant", "content": planted(medium, depth)}
-    call = {"type": "tool_use", "id": "c"} if kind == ANTHROPIC else {"type": "function_call", "call_id": "c"}
-    state = Continuation(kind, json.dumps([turn, {"role": "assistant", "content": [call]}]))
+    calling: dict[str, dict[str, Any]] = {
+        ANTHROPIC: {"content": [{"type": "tool_use", "id": "c"}]},
+        CHAT: {"tool_calls": [{"id": "c"}]},
+        OPENAI: {"content": [{"type": "function_call", "call_id": "c"}]},
+    }
+    state = Continuation(kind, json.dumps([turn, {"role": "assistant", **calling[kind]}]))
     results = user(ToolResultPart(call_id="c"))
     request = {
         "native": ask_native(json.dumps([turn])),

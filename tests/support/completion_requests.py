@@ -16,7 +16,8 @@ from modelmeter_server.drivers.wire_formats import WIRE_FORMATS
 
 ANTHROPIC = "anthropic"
 OPENAI = "openai_responses"
-KINDS = (ANTHROPIC, OPENAI)
+CHAT = "chat_completions"
+KINDS = (ANTHROPIC, CHAT, OPENAI)
 
 
 def model_of(kind: str = ANTHROPIC, **fields: Any) -> ModelSpec:
