@@ -68,7 +68,9 @@ class Facts:
     @cached_property
     def proof(self) -> int:
         """Index of the first event that proves generation."""
-        return self._first(lambda span: span.name in _PROOFS or span.name.endswith(".delta"))
+        return self._first(
+            lambda span: span.name in _PROOFS or span.name.endswith(".delta") or _shows_output(span.payload)
+        )
 
     @cached_property
     def stop(self) -> int:
@@ -78,10 +80,28 @@ class Facts:
     @cached_property
     def marker(self) -> int:
         """Index of the end marker."""
-        return self._first(lambda span: span.name in _ENDS)
+        return self._first(lambda span: span.name in _ENDS or _finish_reason(span.payload) is not None)
+
+
+def _choices(payload: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the choices of a chunk of Chat Completions; of other events none."""
+    return payload.get("choices") or []
+
+
+def _shows_output(payload: dict[str, Any]) -> bool:
+    deltas = [choice.get("delta") or {} for choice in _choices(payload)]
+    shown = any(value for delta in deltas for name, value in delta.items() if name not in ("role", "channel"))
+    return shown or _finish_reason(payload) is not None
+
+
+def _finish_reason(payload: dict[str, Any]) -> object:
+    reasons = [each.get("finish_reason") for each in _choices(payload) if not each.get("index")]
+    return reasons[0] if reasons else None
 
 
 def _stop_reason(payload: dict[str, Any]) -> object:
+    if "choices" in payload:
+        return _finish_reason(payload)
     delta = payload.get("delta")
     return delta.get("stop_reason") if isinstance(delta, dict) else None
 

@@ -128,23 +128,19 @@ class ChatCompletionsAccumulator(Accumulator):
             chunk = _read_chunk(data)
         if self._response_id is None or self._model_served is None:
             self._take_head(chunk)
+        choices = chunk.choices
         first = None
-        for choice in chunk.choices or ():
-            index = choice.index
-            if index and type(index) is int:
+        for choice in choices or ():
+            if choice.index and type(choice.index) is int:
                 self._take_other(choice)
             else:
                 first = choice
                 self._take_choice(choice)
-        if (
-            chunk.usage is not None
-            or chunk.x_groq is not None
-            or (first is not None and first.usage is not None)
-        ):
+        if chunk.usage is not None or chunk.x_groq is not None or (first is not None and first.usage is not None):
             self._take_usage(chunk, first)
-        if chunk.service_tier:
+        if chunk.service_tier and chunk.service_tier != self._service_tier:
             self._service_tier = word(chunk.service_tier) or self._service_tier
-        if _names_error(chunk, data):
+        if chunk.error or chunk.error_type or chunk.error_message or (not choices and _is_flat_error(data)):
             self._on_error(data)
 
     def _take_head(self, chunk: _Chunk) -> None:
@@ -178,7 +174,15 @@ class ChatCompletionsAccumulator(Accumulator):
         delta = choice.delta
         if type(delta) is dict:
             self._has_delta = True
-            self._take_delta(delta)
+            content = delta.get("content")
+            if content and len(delta) == 1 and type(content) is str and not self._layout:
+                # Nearly every chunk: the same as below, without a call for each step.
+                self.generated = True
+                piece = self._content.append(content)
+                if piece and self._keeps_deltas and not self._expectation.forced_tool:
+                    self._emit(TextDelta(piece))
+            else:
+                self._take_delta(delta)
         elif isinstance(choice.message, dict) and not self._has_delta:
             # A server that only pretends to stream sends the whole message in one chunk.
             self._take_delta(choice.message)
@@ -195,8 +199,6 @@ class ChatCompletionsAccumulator(Accumulator):
                 self._add_text(content)
             else:
                 self._add_parts(content)
-            if len(delta) == 1:
-                return
         for name, value in delta.items():
             if value and name not in _ROLE:
                 self.generated = True
@@ -454,11 +456,9 @@ class ChatCompletionsAccumulator(Accumulator):
                 self._service_tier = word(value) or self._service_tier
 
 
-def _names_error(chunk: _Chunk, data: bytes) -> bool:
-    if chunk.error or chunk.error_type or chunk.error_message:
-        return True
-    # A flat error document, which only a chunk without choices can be: `{"object": "error", ...}` (Mistral).
-    return not chunk.choices and b'"error"' in data and bool(read_error(loads_lenient(data)))
+def _is_flat_error(data: bytes) -> bool:
+    """Tell whether a chunk without choices is an error document: `{"object": "error", ...}` (Mistral)."""
+    return b'"error"' in data and read_error(loads_lenient(data)) is not None
 
 
 def _first(choices: object) -> _Choice | None:
