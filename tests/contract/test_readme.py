@@ -81,8 +81,8 @@ def test_what_is_said_to_be_refused_is_refused(field):
 
 
 def test_providers_said_to_be_missing_are_refused_by_name():
-    assert set(PLANNED) == {"chat_completions", "gemini", "bedrock"}
-    assert "Chat Completions, Gemini and Bedrock are refused" in LIMITS
+    assert set(PLANNED) == {"gemini", "bedrock"}
+    assert "Gemini and Bedrock are refused" in LIMITS
     assert not set(PLANNED) & set(SUPPORTED)
 
 

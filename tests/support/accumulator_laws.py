@@ -149,7 +149,7 @@ def check_cut(make: Make, stream: Facts, cut: int, end: End) -> None:
         assert outcome.certainty is not Certainty.EXACT, where()
     if events <= stream.marker:
         assert isinstance(outcome, Failure), where()
-        landed = events > stream.proof
+        landed = events > stream.proof or stream.usage_after(events) is not None
         assert outcome.disposition is (Disposition.LANDED if landed else Disposition.DID_NOT_HAPPEN), where()
         assert outcome.kind is _severed_kind(landed=landed, told=outcome.usage is not None), where()
 

@@ -146,7 +146,8 @@ def test_what_the_stream_says_besides_finish_reason_error_is_the_error():
 
 
 def test_null_and_empty_errors_are_none():
-    for nothing in (None, "", {}, []):
+    empty: list[object] = [None, "", {}, []]
+    for nothing in empty:
         chunk = wire.text("Hello") | {"error": nothing}
         assert answer(ChatCompletionsAccumulator(), sse(chunk, *wire.ended())).text == "Hello"
 

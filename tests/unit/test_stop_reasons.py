@@ -7,7 +7,7 @@ import pytest
 from modelmeter_server.core.answers import FREE_TEXT, Answer, Finish
 from modelmeter_server.core.ladder import Evidence
 from modelmeter_server.core.outcomes import Kind
-from modelmeter_server.core.stop_reasons import ANTHROPIC, FINISHES, OPENAI_RESPONSES, Stop
+from modelmeter_server.core.stop_reasons import ANTHROPIC, CHAT_COMPLETIONS, FINISHES, OPENAI_RESPONSES, Stop
 from modelmeter_server.core.usage import Usage
 from modelmeter_server.core.verdict import Draft, judge
 
@@ -35,6 +35,18 @@ ANTHROPIC_REASONS = {
     "compaction": Stop.CONTINUE,
     "refusal": Stop.WITHDRAWN,
 }
+CHAT_REASONS = {
+    "stop": Stop.FINISHED,
+    "tool_calls": Stop.TOOLS,
+    "function_call": Stop.TOOLS,
+    "length": Stop.LENGTH,
+    "model_length": Stop.LENGTH,
+    "content_filter": Stop.WITHDRAWN,
+    "insufficient_system_resource": Stop.OUTSIDE,
+    "abort": Stop.OUTSIDE,
+    "error": Stop.OUTSIDE,
+    "cancelled": Stop.OUTSIDE,
+}
 RESPONSES_REASONS = {
     "completed": Stop.FINISHED,
     "incomplete:max_output_tokens": Stop.LENGTH,
@@ -47,6 +59,7 @@ RESPONSES_REASONS = {
 
 def test_the_tables_hold_one_row_for_every_reason():
     assert ANTHROPIC == ANTHROPIC_REASONS
+    assert CHAT_COMPLETIONS == CHAT_REASONS
     assert OPENAI_RESPONSES == RESPONSES_REASONS
 
 

@@ -136,7 +136,11 @@ class ChatCompletionsAccumulator(Accumulator):
             else:
                 first = choice
                 self._take_choice(choice)
-        if chunk.usage is not None or chunk.x_groq is not None or (first is not None and first.usage is not None):
+        if (
+            chunk.usage is not None
+            or chunk.x_groq is not None
+            or (first is not None and first.usage is not None)
+        ):
             self._take_usage(chunk, first)
         if chunk.service_tier and chunk.service_tier != self._service_tier:
             self._service_tier = word(chunk.service_tier) or self._service_tier
