@@ -274,7 +274,7 @@ def test_a_reasoning_effort_is_refused_rather_than_dropped():
     assert body_of(low)["reasoning_effort"] == "low"
     assert body_of(low, "openrouter")["reasoning"] == {"effort": "low"}
     assert cannot(low, "compatible") == ["reasoning_effort"]
-    assert cannot(ask(reasoning_effort=ReasoningEffort.MEDIUM), "xai") == ["reasoning_effort"]
+    assert cannot(ask(reasoning_effort=ReasoningEffort.MEDIUM), "mistral") == ["reasoning_effort"]
 
 
 def test_sampling_is_sent_under_the_names_of_the_dialect():

@@ -119,6 +119,8 @@ def test_an_error_before_the_end_marker_wins_over_the_finish_and_keeps_the_usage
         ({"error": {"code": 429}}, Kind.RATE_LIMITED),
         ({"error": {"code": "insufficient_quota"}}, Kind.REFUSED),
         ({"error": "synthetic"}, Kind.UNAVAILABLE),
+        ({"error": {"type": "of_tomorrow", "status_code": 400}}, Kind.REFUSED),
+        ({"object": "error", "type": "of_tomorrow", "raw_status_code": 429}, Kind.RATE_LIMITED),
         ({"error_type": "rate_limit", "error_message": "synthetic"}, Kind.RATE_LIMITED),
         ({"object": "error", "type": "invalid_model", "message": "synthetic"}, Kind.REFUSED),
         (wire.chunk(error={"code": 503}), Kind.UNAVAILABLE),

@@ -150,6 +150,7 @@ DIALECTS: Final = {
             base_url="https://api.groq.com/openai/v1",
             max_tokens_field="max_completion_tokens",
             tools_with_schema=False,
+            strict=False,  # two models take it, and the others fail on it
             max_stop_sequences=4,
             reasoning_efforts=(_E.NONE, *_LOW_TO_HIGH),
         ),
@@ -164,8 +165,9 @@ DIALECTS: Final = {
             base_url="https://api.mistral.ai/v1",
             stream_options=False,  # tells usage in the finish chunk unasked
             seed_field="random_seed",
+            reasoning_efforts=(_E.NONE, _E.HIGH),
         ),
-        # [S] ignores tool_choice, so that nothing can be forced.
+        # Said to ignore tool_choice, so that nothing can be forced.
         _dialect(
             "ollama", tool_choice=False, parallel_switch=False, reasoning_efforts=(_E.NONE, *_LOW_TO_HIGH)
         ),
@@ -213,7 +215,7 @@ DIALECTS: Final = {
             "xai",
             base_url="https://api.x.ai/v1",
             max_tokens_field="max_completion_tokens",
-            reasoning_efforts=(_E.LOW, _E.HIGH),
+            reasoning_efforts=(_E.NONE, *_LOW_TO_HIGH, _E.XHIGH),
         ),
         _dialect(
             "zai",

@@ -36,6 +36,7 @@ _STORE = "the service keeps nothing at the provider"
 _TIER = "the deployment decides the service tier, because it changes the price"
 _STATE = "state stands in the request's `continuation`, never at the provider"
 _SAMPLING = "the request has a field of its own for this"
+_MEDIA = "answers hold text and tool calls only"
 _HOSTED = "the deployment has not enabled this tool of the provider"
 
 # Names without case, `_` and `-`, see `_normal`.
@@ -71,6 +72,7 @@ _RESERVED: Final = {
     ),
     **dict.fromkeys(("n", "candidatecount", "bestof"), _ONE),
     **dict.fromkeys(("stream", "streamoptions", "background", "backgroundoptions"), _TRANSPORT),
+    **dict.fromkeys(("modalities", "responsemodalities", "audio"), _MEDIA),
     "store": _STORE,
     **dict.fromkeys(("servicetier", "speed"), _TIER),
     **dict.fromkeys(("previousresponseid", "conversation", "thread"), _STATE),
