@@ -13,8 +13,7 @@ from tests.support.fault_server import Reply
 from tests.support.material import SHARED, has_material
 from tests.support.provider_service import API_KEY
 
-PROVIDERS = ("anthropic", "bedrock", "openai_responses")
-"""Providers that this version serves; the cases of the others wait for their drivers."""
+PROVIDERS = ("anthropic", "bedrock", "chat_completions", "gemini", "openai_responses")
 
 _ENDS = {"clean": "clean", "reset": "truncate", "stall": "stall"}
 
@@ -61,7 +60,9 @@ def _case(document: dict[str, Any]) -> Case:
     )
     return Case(
         id=document["id"],
-        provider=document["provider"],
+        provider="-".join(
+            [document["provider"], *([document["dialect"]] if document.get("dialect") else [])]
+        ),
         stream=asked["stream"],
         reply=reply,
         prompt="p" * asked.get("prompt_bytes", 5),

@@ -8,13 +8,17 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from modelmeter_server.core.accumulators import (
     Accumulator,
     AnthropicAccumulator,
     BedrockAccumulator,
     GeminiAccumulator,
+    ChatCompletionsAccumulator,
     OpenAIResponsesAccumulator,
 )
+from modelmeter_server.core.dialects import OPENAI
 from modelmeter_server.core.requests import FORCED_TOOL
 from tests.support.accumulator_laws import Facts, Figures, facts, frame_facts
 from tests.support.material import SHARED, has_material
@@ -25,11 +29,21 @@ ACCUMULATORS: dict[str, type[Accumulator]] = {
     "gemini": GeminiAccumulator,
     "openai-responses": OpenAIResponsesAccumulator,
     "openai_responses": OpenAIResponsesAccumulator,
+    "openai-chat": ChatCompletionsAccumulator,
+    "chat_completions": ChatCompletionsAccumulator,
 }
 """By the spelling of the recordings and by that of the cases."""
 
 KEY = "sk-configured-key-0123456789"
 """The provider key that stands where a case leaves room for one."""
+
+
+def make(family: str, flags: str | list[str] | None, *args: Any, **options: Any) -> Accumulator:
+    """Return a fresh accumulator, of a dialect with these flags where the format has dialects."""
+    named = [flags] if isinstance(flags, str) else flags or []
+    if ACCUMULATORS[family] is ChatCompletionsAccumulator:
+        options["dialect"] = msgspec.structs.replace(OPENAI, **dict.fromkeys(named, True))
+    return ACCUMULATORS[family](*args, **options)
 
 
 @dataclass(frozen=True)
@@ -62,7 +76,7 @@ class Recording:
 
     def make(self) -> Accumulator:
         """Return a fresh accumulator of its format."""
-        return ACCUMULATORS[self.says["family"]](deltas=True)
+        return make(self.says["family"], self.outcome.get("dialect"), deltas=True)
 
     def facts(self) -> Facts:
         """Return the stream, event by event."""

@@ -11,6 +11,15 @@ from tests.support.accumulator_laws import check_cut
 # Small ones, so that every byte costs little, and each with something of its own: figures that shrink, zeros at the
 # start, work billed beside, parallel calls, hidden thinking, refusals, an output that only the stream held.
 CHOSEN = {
+    "azure/grok-4-1-fast-odd-cache.sse",
+    "groq/usage-twice.sse",
+    "mistral/hybrid-reasoning-typed-chunks.sse",
+    "mistral/tool-call.sse",
+    "openai-chat/parallel-tools-gpt-4o.sse",
+    "openai-chat/plain-text-usage-gpt-4o.sse",
+    "openai-chat/refusal.sse",
+    "openrouter/cache-read-openai.sse",
+    "together/llama-3-3-70b.sse",
     "anthropic/advisor-tool.sse",
     "anthropic/compaction-usage-shrinks.sse",
     "anthropic/gateway-zero-usage-at-start.sse",

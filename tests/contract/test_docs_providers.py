@@ -29,6 +29,7 @@ TEXT = (ROOT / "docs" / "providers.md").read_text(encoding="utf-8")
 COLUMNS = {
     "anthropic": "Anthropic Messages",
     "bedrock": "Bedrock Converse",
+    "chat_completions": "Chat Completions",
     "gemini": "Gemini",
     "openai_responses": "OpenAI Responses",
 }
@@ -40,8 +41,29 @@ RESULT = message_pb2.Part(tool_result=message_pb2.ToolResult(call_id="c1", outpu
 STATE = {
     "anthropic": '[{"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"look","input":{}}]}]',
     "bedrock": '[{"role":"assistant","content":[{"toolUse":{"toolUseId":"c1","name":"look","input":{}}}]}]',
+    "chat_completions": '[{"role":"assistant","tool_calls":[{"id":"c1","type":"function"}]}]',
     "gemini": '[{"role":"model","parts":[{"functionCall":{"id":"c1","name":"look","args":{}}}]}]',
     "openai_responses": '[{"type":"function_call","call_id":"c1","name":"look","arguments":"{}"}]',
+}
+NATIVE = {
+    "anthropic": '"messages":[{"role":"user","content":"Ho"}]',
+    "bedrock": '"messages":[{"role":"user","content":[{"text":"Ho"}]}]',
+    "chat_completions": '"messages":[{"role":"user","content":"Ho"}]',
+    "gemini": '"contents":[{"role":"user","parts":[{"text":"Ho"}]}]',
+    "openai_responses": '"input":[{"role":"user","content":"Ho"}]',
+}
+SYSTEM = {  # Chat Completions has it among its messages
+    "anthropic": {"system"},
+    "bedrock": {"system"},
+    "gemini": {"systemInstruction"},
+    "openai_responses": {"instructions"},
+}
+COUNTS = {
+    "anthropic": ("input_tokens", "output_tokens"),
+    "bedrock": ("inputTokens", "outputTokens"),
+    "chat_completions": ("prompt_tokens", "completion_tokens"),
+    "gemini": ("promptTokenCount", "candidatesTokenCount"),
+    "openai_responses": ("input_tokens", "output_tokens"),
 }
 
 
@@ -54,13 +76,7 @@ def continuation(kind: str) -> message_pb2.Continuation:
 
 
 def native(kind: str) -> str:
-    if kind == "bedrock":
-        return '{"messages":[{"role":"user","content":[{"text":"Ho"}]}],"system":"Be kind."}'
-    if kind == "anthropic":
-        return '{"messages":[{"role":"user","content":"Ho"}],"system":"Be kind."}'
-    if kind == "gemini":
-        return '{"contents":[{"role":"user","parts":[{"text":"Ho"}]}],"system":"Be kind."}'
-    return '{"input":[{"role":"user","content":"Ho"}],"system":"Be kind."}'
+    return f'{{{NATIVE[kind]},"system":"Be kind."}}'
 
 
 def fields(name: str, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -68,7 +84,7 @@ def fields(name: str, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
     plain: dict[str, Any] = {"text": "Hi"}
     with_tool = {**plain, "tools": [TOOL]}
     with_schema = {**plain, "output_schema_json": SCHEMA}
-    alone = kind != "bedrock"
+    alone = kind not in ("bedrock", "gemini")
     choice = message_pb2.ToolChoice(mode=message_pb2.ToolChoice.MODE_REQUIRED, disable_parallel_calls=alone)
     with_result = {"messages": prompt(RESULT)}
     special: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -159,7 +175,7 @@ def test_what_a_field_becomes_is_what_its_row_says(field, kind):
     said = code_words(cell.replace("`strict`", "").split("its `system`")[0])
     expected = {word.split(".")[0] for word in said}
     if field == "native_json":  # what becomes of its `system` is told in words
-        expected |= {"instructions"} if kind == "openai_responses" else {"system"}
+        expected |= SYSTEM.get(kind, set())
     if field == "provider_options_json":
         expected = {"zzz"}
     assert changes(before, after) == expected
@@ -185,6 +201,8 @@ def test_the_model_is_sent_in_the_providers_spelling(kind):
         *((kind, {"sensitivity": message_pb2.SENSITIVITY_INTERNAL}) for kind in KINDS),
         *((kind, {"system_trust": message_pb2.TRUST_UNTRUSTED}) for kind in KINDS),
         ("anthropic", {"temperature": 1.5}),
+        ("chat_completions", {"temperature": 2.5}),
+        ("chat_completions", {"stop_sequences": list("abcde")}),
         ("openai_responses", {"temperature": 2.5}),
         ("gemini", {"temperature": 2.5}),
         ("gemini", {"seed": 2**31}),
@@ -206,10 +224,11 @@ def test_values_that_the_rows_call_refused_are_refused(kind, request_fields):
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_sent_with_every_request_is_told(kind):
     always = section(TEXT, "Request fields").split("Sent with every request")[1].split("\n\n")[0]
-    part = re.split("to OpenAI|to Bedrock", always)[["anthropic", "openai_responses", "bedrock"].index(kind)]
+    part = always.split(f"to {COLUMNS[kind].removesuffix(' Messages')}")[1].split("; to ")[0]
     body = sent(kind, text="Hi")
     assert body is not None
-    own = body.keys() - {"model", "messages", "input", "max_tokens", "max_output_tokens", "inferenceConfig"}
+    own = body.keys() - {"model", "messages", "input", "contents", "generationConfig", "inferenceConfig"}
+    own -= {"max_tokens", "max_output_tokens", "max_completion_tokens"}
     assert not [name for name in own if f"`{name}" not in part]
     prepared = WIRE_FORMATS[kind].encode(ask("Hi"), model_of(kind))
     assert not [name for name, value in prepared.headers if f"`{name}: {value}`" not in part]
@@ -223,7 +242,10 @@ CALL = message_pb2.ToolCall(id="c1", name="look", arguments_json="{}")
 FREE = message_pb2.ToolCall(id="c2", name="note", arguments_json="words", free_text=True)
 ASSISTANT = message_pb2.ROLE_ASSISTANT
 PARTS: dict[str, list[model_service_pb2.Messages]] = {
-    "text": [prompt(message_pb2.Part(text="Hi"))],
+    "text": [
+        prompt(message_pb2.Part(text="Hi")),
+        prompt(message_pb2.Part(text="Hi"), message_pb2.Part(text="Ho")),
+    ],
     "image": [prompt(message_pb2.Part(image=message_pb2.Media(media_type="image/png", data=PNG)))],
     "audio": [prompt(message_pb2.Part(audio=message_pb2.Media(media_type="audio/wav", data=PNG)))],
     "document": [
@@ -269,13 +291,12 @@ def types(value: Any) -> set[str]:
 
 
 def written_by(kind: str, body: dict[str, Any]) -> set[str]:
-    """Return what the blocks of a body are called: by their `type`, at Bedrock by their one member."""
-    if kind != "bedrock":
-        return types(body.get("messages", body.get("input")))
-    return {name for turn in body["messages"] for block in turn["content"] for name in block}
-def members(body: dict[str, Any]) -> set[str]:
-    """Return the names that the parts of Gemini's turns have for what they hold."""
-    return {name for turn in body["contents"] for part in turn["parts"] for name in part}
+    """Return what the parts of a body are called: by their `type`, at Bedrock and Gemini by the member they have."""
+    if kind == "bedrock":
+        return {name for turn in body["messages"] for block in turn["content"] for name in block}
+    if kind == "gemini":
+        return {name for turn in body["contents"] for part in turn["parts"] for name in part}
+    return types(body.get("messages", body.get("input")))
 
 
 def test_every_part_has_its_row():
@@ -288,9 +309,10 @@ def test_what_a_part_becomes_is_what_its_row_says(part, kind):
     cell = PART_ROWS[part][COLUMNS[kind]]
     bodies = [sent(kind, messages=messages) for messages in PARTS[part]]
     written = {name for body in bodies if body for name in written_by(kind, body)}
-    said = set() if cell.startswith("refused") else {*code_words(cell)} - {"is_error", "error"}
-    # A free-text call is refused by Anthropic, and asked about by its result at OpenAI.
-    beside = {"custom_tool_call"} if part == "tool_result" and kind == "openai_responses" else set()
+    said = set() if cell.startswith("refused") else {*code_words(cell)} - {"is_error", "output", "error"}
+    # Results stand with the calls that they answer; a free-text one is refused where there is no such call.
+    calls = {"tool_use", "toolUse", "functionCall", "function_call", "function", "custom_tool_call", "custom"}
+    beside = calls if part == "tool_result" else set()
     assert written - beside == said
 
 
@@ -348,6 +370,7 @@ async def test_a_base_url_leads_where_its_row_says(row, kind):
 WORDS = {
     "anthropic": stop_reasons.ANTHROPIC,
     "bedrock": stop_reasons.BEDROCK,
+    "chat_completions": stop_reasons.CHAT_COMPLETIONS,
     "gemini": stop_reasons.GEMINI,
     "openai_responses": stop_reasons.OPENAI_RESPONSES,
 }
@@ -382,8 +405,10 @@ def told(kind: str, usage: dict[str, Any]) -> Any:
         accumulator = WIRE_FORMATS[kind].accumulator()
         accumulator.feed(bedrock_events.frames(bedrock_events.metadata(usage)))
         return accumulator.snapshot().usage
-    event = {
+    event: dict[str, Any] = {
         "anthropic": {"type": "message_start", "message": {"usage": usage}},
+        "chat_completions": {"type": "", "choices": [], "usage": usage},
+        "gemini": {"type": "", "usageMetadata": usage},
         "openai_responses": {
             "type": "response.completed",
             "response": {"status": "completed", "usage": usage},
@@ -398,8 +423,7 @@ def told(kind: str, usage: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("field", USAGE_ROWS)
 def test_a_counter_is_read_from_where_its_row_says(field, kind):
     cell = USAGE_ROWS[field][COLUMNS[kind]]
-    names = ("inputTokens", "outputTokens") if kind == "bedrock" else ("input_tokens", "output_tokens")
-    usage: dict[str, Any] = dict(zip(names, (1000, 500), strict=True))
+    usage: dict[str, Any] = dict(zip(COUNTS[kind], (1000, 500), strict=True))
     assert getattr(told(kind, usage), field) == {"input_tokens": 1000, "output_tokens": 500}.get(field)
     if "`cacheDetails` of" in cell:
         usage["cacheDetails"] = [

@@ -8,7 +8,6 @@ import grpc
 import pytest
 
 from modelmeter.v1 import model_service_pb2
-from modelmeter_server.config.kinds import PLANNED, SUPPORTED
 from modelmeter_server.core.errors import TABLE, Failure
 from modelmeter_server.core.outcomes import Kind
 from modelmeter_server.core.provider_errors import failure_from_http
@@ -78,12 +77,6 @@ def test_what_is_said_to_be_refused_is_refused(field):
     getattr(request, field).SetInParent()
     completion_request(request, found)
     assert [(each.field, each.description) for each in found] == [(field, NOT_YET)]
-
-
-def test_providers_said_to_be_missing_are_refused_by_name():
-    assert set(PLANNED) == {"chat_completions", "gemini"}
-    assert "Chat Completions and Gemini are refused" in LIMITS
-    assert not set(PLANNED) & set(SUPPORTED)
 
 
 def test_methods_said_to_be_missing_are_missing():

@@ -29,7 +29,7 @@ from modelmeter_server.core.requests import (
     ToolMode,
     ToolResultPart,
 )
-from modelmeter_server.drivers.bedrock import DIALECTS, capabilities_of, encode
+from modelmeter_server.drivers.bedrock import REASONING_DIALECTS, capabilities_of, encode
 from tests.support.completion_requests import (
     BEDROCK,
     ask,
@@ -370,11 +370,11 @@ def test_claude_thinks_adaptively_and_its_effort_stands_beside_the_schema():
     assert cannot(forced, model) == ["reasoning_effort"]
 
 
-@pytest.mark.parametrize("dialect", [None, *DIALECTS])
+@pytest.mark.parametrize("dialect", [None, *REASONING_DIALECTS])
 @pytest.mark.parametrize("effort", ReasoningEffort)
 def test_an_effort_is_refused_rather_than_guessed_or_rounded(dialect: str | None, effort: ReasoningEffort):
     model = thinking(dialect)
-    known = dialect is not None and effort in DIALECTS[dialect].efforts
+    known = dialect is not None and effort in REASONING_DIALECTS[dialect].efforts
     request = ask("Hi", reasoning_effort=effort)
     expected = [] if known else ["reasoning_effort"]
     assert fields_of(check_request(request, model)) == cannot(request, model) == expected

@@ -26,6 +26,7 @@ from modelmeter_server.drivers.wire_formats import WIRE_FORMATS
 from tests.support.completion_requests import (
     ANTHROPIC,
     BEDROCK,
+    CHAT,
     GEMINI,
     KINDS,
     OPENAI,
@@ -41,13 +42,19 @@ from tests.support.completion_requests import (
 PARAMETERS: dict[str, tuple[str | int, ...]] = {
     ANTHROPIC: ("tools", 0, "input_schema"),
     BEDROCK: ("toolConfig", "tools", 0, "toolSpec", "inputSchema", "json"),
+    CHAT: ("tools", 0, "function", "parameters"),
+    GEMINI: ("tools", 0, "functionDeclarations", 0, "parametersJsonSchema"),
     OPENAI: ("tools", 0, "parameters"),
 }
-CALLS: dict[str, dict[str, Any]] = {
-    ANTHROPIC: {"type": "tool_use", "id": "c"},
-    BEDROCK: {"toolUse": {"toolUseId": "c"}},
-    OPENAI: {"type": "function_call", "call_id": "c"},
+TURNS = {ANTHROPIC: "messages", BEDROCK: "messages", CHAT: "messages", GEMINI: "contents", OPENAI: "input"}
+CALLING: dict[str, dict[str, Any]] = {
+    ANTHROPIC: {"content": [{"type": "tool_use", "id": "c"}]},
+    BEDROCK: {"content": [{"toolUse": {"toolUseId": "c"}}]},
+    CHAT: {"tool_calls": [{"id": "c"}]},
+    GEMINI: {"parts": [{"functionCall": {"id": "c", "name": "t"}}]},
+    OPENAI: {"content": [{"type": "function_call", "call_id": "c"}]},
 }
+"""What an assistant's turn holds that calls a tool."""
 HOST = "fetch-me.example"
 REMOTE = f"https://{HOST}/x"
 
@@ -59,6 +66,11 @@ json_values = st.recursive(
 )
 json_objects = st.dictionaries(st.text(max_size=8), json_values, max_size=4)
 kinds = st.sampled_from(KINDS)
+
+
+def turn_of(role: str, kind: str, content: Any) -> dict[str, Any]:
+    """Return a turn as a provider writes it."""
+    return {"role": role, "parts" if kind == GEMINI else "content": content}
 
 
 def spaced(value: Any) -> str:
@@ -108,18 +120,19 @@ def test_the_arguments_of_a_call_arrive_as_they_were_written(value):
     assert member(gemini, "contents", 0, "parts", 0, "functionCall", "args") == ordered(text)
     openai = json.loads(sent(ask_messages(*turns), model_of(OPENAI)))
     assert openai["input"][0]["arguments"] == text
+    chat = json.loads(sent(ask_messages(*turns), model_of(CHAT)))
+    assert chat["messages"][0]["tool_calls"][0]["function"]["arguments"] == text
 
 
 @given(kinds, json_objects)
 def test_native_turns_and_continuations_arrive_as_they_were_written(kind, value):
     harmless = {"type": "text", "about": {"metadata": value}}
     model = model_of(kind)
-    name = "input" if kind == OPENAI else "messages"
-    native = spaced([{"role": "user", "content": [harmless]}])
-    assert member(ordered(sent(ask_native(native), model)), name) == ordered(native)
-    state = spaced([{"role": "assistant", content: [harmless]}])
+    native = spaced([turn_of("user", kind, [harmless])])
+    assert member(ordered(sent(ask_native(native), model)), TURNS[kind]) == ordered(native)
+    state = spaced([turn_of("assistant", kind, [harmless])])
     body = sent(ask_messages(assistant(Continuation(kind, state))), model)
-    assert member(ordered(body), name) == ordered(state)
+    assert member(ordered(body), TURNS[kind]) == ordered(state)
 
 
 @given(kinds, json_objects)
@@ -143,6 +156,8 @@ media = st.sampled_from(
         {"type": "input_image", "image_url": REMOTE},
         {"type": "image_url", "image_url": {"url": REMOTE, "detail": "low"}},
         {"type": "input_file", "file_url": REMOTE},
+        {"type": "document_url", "document_url": REMOTE},
+        {"type": "file", "file": {"file_data": REMOTE}},
         {"fileData": {"fileUri": REMOTE}},
         {"file_data": {"file_uri": REMOTE}},
         {"s3Location": {"uri": REMOTE}},
@@ -154,8 +169,8 @@ depths = st.lists(st.sampled_from(["", "content", "output", "a b", "type"]), max
 @given(kinds, media, depths, st.sampled_from(["native", "state", "beside", "options", "typed"]))
 def test_no_planted_remote_url_ever_reaches_a_body(kind, medium, depth, place):
     model = model_of(kind)
-    turn = {"role": "assistant", "content": planted(medium, depth)}
-    state = Continuation(kind, json.dumps([turn, {"role": "assistant", "content": [CALLS[kind]]}]))
+    turn = turn_of("assistant", kind, planted(medium, depth))
+    state = Continuation(kind, json.dumps([turn, {"role": "assistant", **CALLING[kind]}]))
     results = user(ToolResultPart(call_id="c"))
     request = {
         "native": ask_native(json.dumps([turn])),

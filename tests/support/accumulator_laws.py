@@ -1,7 +1,7 @@
 """Laws that hold for every accumulator and every stream: cuts are truthful, chunking does not matter.
 
-Streams are read here a second time, by other and simpler means than the accumulators': only LF line ends, one data
-line an event; frames by botocore.
+Streams are read here a second time, by other and simpler means than the accumulators': only LF or only CRLF line
+ends, one data line an event; frames by botocore.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ class Facts:
     def proof(self) -> int:
         """Index of the first event that proves generation."""
         return self._first(
-            lambda span: span.name in _PROOFS or span.name.endswith(".delta") or "candidates" in span.payload
+            lambda span: span.name in _PROOFS
+            or span.name.endswith(".delta")
+            or "candidates" in span.payload
+            or _shows_output(span.payload)
         )
 
     @cached_property
@@ -89,7 +92,7 @@ class Facts:
     @cached_property
     def marker(self) -> int:
         """Index of the end marker."""
-        return self._first(lambda span: span.name in _ENDS)
+        return self._first(lambda span: span.name in _ENDS or _finish_reason(span.payload) is not None)
 
     def whole(self, end: End) -> int:
         """Return the index of the event that makes the answer whole: of a format without an end marker, the first
@@ -99,7 +102,28 @@ class Facts:
         return self.stop if end is End.CLEAN else len(self.spans)
 
 
+def _choices(payload: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the choices of a chunk of Chat Completions; of other events none."""
+    return payload.get("choices") or []
+
+
+def _shows_output(payload: dict[str, Any]) -> bool:
+    deltas = [choice.get("delta") or {} for choice in _choices(payload)]
+    shown = any(value for delta in deltas for name, value in delta.items() if name not in ("role", "channel"))
+    return shown or _finish_reason(payload) is not None
+
+
+def _finish_reason(payload: dict[str, Any]) -> object:
+    reasons = [each.get("finish_reason") for each in _choices(payload) if not each.get("index")]
+    return reasons[0] if reasons else None
+
+
 def _stop_reason(payload: dict[str, Any]) -> object:
+    if "choices" in payload:
+        return _finish_reason(payload)
+    if "candidates" in payload:
+        candidates = payload["candidates"]
+        return candidates[0].get("finishReason") if candidates else None
     delta = payload.get("delta")
     return delta.get("stop_reason") if isinstance(delta, dict) else payload.get("stopReason")
 
@@ -160,7 +184,7 @@ def check_cut(make: Make, stream: Facts, cut: int, end: End) -> None:
         assert outcome.certainty is not Certainty.EXACT, where()
     if events <= stream.whole(end):
         assert isinstance(outcome, Failure), where()
-        landed = events > stream.proof
+        landed = events > stream.proof or stream.usage_after(events) is not None
         assert outcome.disposition is (Disposition.LANDED if landed else Disposition.DID_NOT_HAPPEN), where()
         assert outcome.kind is _severed_kind(landed=landed, told=outcome.usage is not None), where()
 

@@ -18,8 +18,9 @@ from modelmeter_server.drivers.wire_formats import WIRE_FORMATS
 ANTHROPIC = "anthropic"
 BEDROCK = "bedrock"
 OPENAI = "openai_responses"
+CHAT = "chat_completions"
 GEMINI = "gemini"
-KINDS = (ANTHROPIC, GEMINI, OPENAI)
+KINDS = (ANTHROPIC, BEDROCK, CHAT, GEMINI, OPENAI)
 
 
 def model_of(kind: str = ANTHROPIC, **fields: Any) -> ModelSpec:

@@ -11,16 +11,24 @@ import msgspec
 
 import modelmeter
 from modelmeter_server.config.secret import Secret
+from modelmeter_server.core.dialects import OPENAI
 from modelmeter_server.core.models import ModelSpec
 from modelmeter_server.drivers.http import Endpoint, Limits, Timeouts
 from modelmeter_server.drivers.http_driver import HttpDriver
-from modelmeter_server.drivers.wire_formats import WIRE_FORMATS
+from modelmeter_server.drivers.wire_formats import WIRE_FORMATS, chat_completions_format
 from modelmeter_server.engine.catalog import Catalog
 from modelmeter_server.engine.engine import Engine
 from modelmeter_server.rpc.server import RpcServer
 
 from .fault_server import FaultServer
 from .running_server import Memory
+
+DIALECT_FLAGS = ("hidden_output", "no_finish_reason")
+WIRES = WIRE_FORMATS | {
+    f"chat_completions-{flag}": chat_completions_format(msgspec.structs.replace(OPENAI, **{flag: True}))
+    for flag in DIALECT_FLAGS
+}
+"""Every wire format by its kind, and Chat Completions once more for each flag of a dialect."""
 
 API_KEY = "sk-configured-key-0123456789"
 
@@ -61,7 +69,7 @@ async def provider_service(
             timeouts=timeouts,
             limits=limits,
         )
-        for kind, wire in WIRE_FORMATS.items()
+        for kind, wire in WIRES.items()
     }
     memory = Memory()
     engine = Engine(Catalog([*_models(), *models]), drivers, memory)
@@ -81,11 +89,11 @@ def _models() -> list[ModelSpec]:
         ModelSpec(
             name=kind,
             provider=kind,
-            provider_kind=kind,
+            provider_kind=wire.kind,
             provider_model="m-test",
             capabilities=wire.capabilities,
         )
-        for kind, wire in WIRE_FORMATS.items()
+        for kind, wire in WIRES.items()
     ]
     buffered = [
         msgspec.structs.replace(model, name=f"{model.name}-buffered", buffered=True) for model in streamed

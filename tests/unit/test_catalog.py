@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from modelmeter_server.core.models import Capabilities, ModelSpec
 from modelmeter_server.core.pricing import PriceTable, Tier
+from modelmeter_server.core.requests import SchemaMode
 from modelmeter_server.engine.catalog import MAX_DIRECT_NAME, Catalog
 
 PRICE = PriceTable(currency="USD", tiers=(Tier(input=1, output=2),))
@@ -61,6 +62,20 @@ def test_what_no_provider_could_serve_is_not_found(name):
 
 def test_direct_names_need_the_providers_permission():
     assert Catalog([ALIAS]).find("anthropic/claude-opus-5") is None
+
+
+@pytest.mark.parametrize(
+    ("able", "mode"),
+    [
+        ((SchemaMode.NATIVE, SchemaMode.FORCED_TOOL), SchemaMode.NATIVE),
+        ((SchemaMode.FORCED_TOOL,), SchemaMode.FORCED_TOOL),
+        ((), SchemaMode.NATIVE),
+    ],
+)
+def test_a_direct_name_answers_in_a_mode_that_its_provider_has(able, mode):
+    model = Catalog([], {"p": ("chat_completions", Capabilities(schema_modes=able))}).find("p/m")
+    assert model is not None
+    assert model.schema_mode is mode
 
 
 def test_an_alias_that_looks_like_a_direct_name_wins():

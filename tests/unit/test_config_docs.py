@@ -18,6 +18,7 @@ from modelmeter_server.config import (
     load,
 )
 from modelmeter_server.config.environment import CONFIG_VARIABLE, OVERRIDES
+from modelmeter_server.core.dialects import COMPATIBLE, DIALECTS, Dialect
 from modelmeter_server.core.pricing import PriceTable, Tier
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
 from modelmeter_server.rpc.listen import TlsFiles
@@ -26,13 +27,17 @@ from tests.support import ROOT
 TEXT = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
 SCRIPTS = ROOT / "examples" / "replay-scripts.toml"
 EXAMPLES = sorted(set((ROOT / "examples").glob("*.toml")) - {SCRIPTS})
-ENVIRON = {"ANTHROPIC_API_KEY": "sk-1", "GEMINI_API_KEY": "sk-4", "OPENAI_API_KEY": "sk-2"}
+ENVIRON = {
+    f"{name}_API_KEY": f"sk-{number}"
+    for number, name in enumerate(("ANTHROPIC", "AZURE", "GEMINI", "GROQ", "OPENAI", "OPENROUTER"), start=1)
+}
 HEADINGS = {
     "server": "`[server]`",
     "server.tls": "`tls` of the server",
     "providers.p": "`[providers.NAME]`",
     "providers.p.timeouts": "`timeouts` of a provider",
     "providers.p.limits": "`limits` of a provider",
+    "providers.p.dialect": "`dialect` of a provider",
     "models.m": '`[models."NAME"]`',
     "models.m.price": "`price` of a model",
     "models.m.price.tiers": "`tiers` of a price",
@@ -47,7 +52,12 @@ def rows(heading: str) -> dict[str, str]:
 
 
 # Judged while reading, and then of no further interest.
-KEPT_NOWHERE = {("providers.p", "allow_insecure"), ("models.m", "max_sensitivity")}
+KEPT_NOWHERE = {
+    ("providers.p", "allow_insecure"),
+    ("providers.p", "dialect"),
+    ("providers.p.dialect", "base"),
+    ("models.m", "max_sensitivity"),
+}
 DOCUMENTED = {path: rows(heading) for path, heading in HEADINGS.items()}
 
 
@@ -80,6 +90,7 @@ def folder(tmp_path: Path) -> Path:
         ("providers.p", names(ProviderSettings) - {"name", "api_key"}),
         ("providers.p.timeouts", names(Timeouts)),
         ("providers.p.limits", names(Limits)),
+        ("providers.p.dialect", (names(Dialect) - {"name", "base_url"}) | {"base"}),
         ("models.m", names(ModelSettings) - {"name"}),
         ("models.m.price", names(PriceTable, Tier) - {"above_input_tokens", "service_tier"}),
         ("models.m.price.tiers", {"above_input_tokens", "service_tier"}),
@@ -95,6 +106,7 @@ def default_of(path: str, key: str) -> object:
         "providers.p": ProviderSettings(name="", kind=""),
         "providers.p.timeouts": Timeouts(),
         "providers.p.limits": Limits(),
+        "providers.p.dialect": Dialect(),
         "models.m": ModelSettings(name="", provider="", model=""),
     }
     value = getattr(owners[path], key)
@@ -105,7 +117,14 @@ def default_of(path: str, key: str) -> object:
     ("path", "key", "told"),
     [
         (path, key, default)
-        for path in ("server", "providers.p", "providers.p.timeouts", "providers.p.limits", "models.m")
+        for path in (
+            "server",
+            "providers.p",
+            "providers.p.timeouts",
+            "providers.p.limits",
+            "providers.p.dialect",
+            "models.m",
+        )
         for key, default in DOCUMENTED[path].items()
         if re.fullmatch(r'[\d.]+|true|false|"[^"]*"', default) and (path, key) not in KEPT_NOWHERE
     ],
@@ -136,6 +155,7 @@ def test_the_full_example_holds_every_documented_key_and_so_proves_it_known():
         "providers.p": {key: 1 for provider in document["providers"].values() for key in provider},
         "providers.p.timeouts": document["providers"]["anthropic"]["timeouts"],
         "providers.p.limits": document["providers"]["anthropic"]["limits"],
+        "providers.p.dialect": document["providers"]["own"]["dialect"],
         "models.m": {key: 1 for model in document["models"].values() for key in model},
         "models.m.price": document["models"]["claude"]["price"],
     }
@@ -171,3 +191,13 @@ def test_the_mistakes_that_the_document_shows_are_told_like_that(tmp_path, monke
     shown = re.search(r"```text\n(.*?)```", TEXT, re.DOTALL)
     assert shown is not None
     assert str(caught.value) == shown[1].strip()
+
+
+def test_the_table_of_profiles_says_where_each_is_and_in_what_it_differs():
+    told = dict(re.findall(r"^\| `(\w+)` \| (?:`(?:https://[^`]+)`|yours) \| (.*) \|$", TEXT, re.MULTILINE))
+    for name, dialect in DIALECTS.items():
+        compared = names(Dialect) - {"name", "base_url"}
+        differing = {field for field in compared if getattr(dialect, field) != getattr(COMPATIBLE, field)}
+        assert set(re.findall(r"`(\w+)`", told[name])) == differing, name
+        assert f"| `{name}` | {f'`{dialect.base_url}`' if dialect.base_url else 'yours'} |" in TEXT
+    assert told.keys() == DIALECTS.keys()

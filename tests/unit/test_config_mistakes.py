@@ -85,7 +85,6 @@ price = {
         ("[providers.p]\n", 1, "providers.p", 'lacks "kind"'),
         ('[providers.p]\nkind = "antropic"\n', 2, "providers.p.kind", 'did you mean "anthropic"?'),
         ('[providers.p]\nkind = "else"\n', 2, "providers.p.kind", '"openai_responses" or "replay"'),
-        ('[providers.p]\nkind = "bedrock"\n', 2, "providers.p.kind", "not supported by this server yet"),
         (PROVIDER.replace(".p]", '."a/b"]'), 1, 'providers."a/b"', "before the slash"),
         (PROVIDER + 'base_url = "x"', 4, "providers.p.base_url", "unknown key"),
         (PROVIDER + 'scripts = "no.toml"', 4, "providers.p.scripts", "No such file"),

@@ -18,6 +18,7 @@ from modelmeter_server.core.requests import (
 from tests.support.completion_requests import (
     ANTHROPIC,
     BEDROCK,
+    CHAT,
     GEMINI,
     KINDS,
     OPENAI,
@@ -37,6 +38,10 @@ RESULT = ToolResultPart(call_id="c1", output="sky")
 TURN = {
     ANTHROPIC: '[{"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"look","input":{}}]}]',
     BEDROCK: '[{"role":"assistant","content":[{"toolUse":{"toolUseId":"c1","name":"look","input":{}}}]}]',
+    CHAT: (
+        '[{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function",'
+        '"function":{"name":"look","arguments":"{}"}}]}]'
+    ),
     GEMINI: '[{"role":"model","parts":[{"functionCall":{"id":"c1","name":"look","args":{}}}]}]',
     OPENAI: '[{"type":"function_call","call_id":"c1","name":"look","arguments":"{}"}]',
 }
@@ -194,7 +199,7 @@ def test_a_continuation_does_not_repeat_the_turn_that_it_stands_for():
     assert wrong(ask_messages(HELLO, assistant(CALL), user(RESULT), continuation=state)) == ["continuation"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [ANTHROPIC, BEDROCK, GEMINI, OPENAI])
 def test_an_effort_is_refused_where_rebuilt_calls_would_lose_the_reasoning(kind):
     turns = (HELLO, assistant(CALL), user(RESULT))
     model = thinker_of(kind)

@@ -7,9 +7,25 @@ import json
 import pytest
 
 from modelmeter_server.core.requests import Continuation
-from tests.support.completion_requests import ANTHROPIC, BEDROCK, KINDS, OPENAI, ask_native, model_of, wrong
+from tests.support.completion_requests import (
+    ANTHROPIC,
+    BEDROCK,
+    CHAT,
+    GEMINI,
+    KINDS,
+    OPENAI,
+    ask_native,
+    model_of,
+    wrong,
+)
 
-LISTS = {ANTHROPIC: "messages", BEDROCK: "messages", OPENAI: "input"}
+LISTS = {
+    ANTHROPIC: "messages",
+    BEDROCK: "messages",
+    CHAT: "messages",
+    GEMINI: "contents",
+    OPENAI: "input",
+}
 TURNS = [{"role": "user", "content": "Hi"}]
 
 
@@ -88,6 +104,11 @@ REMOTE = [
     ({"type": "input_image", "image_url": "https://a.example/x.png"}, "image_url"),
     ({"type": "image_url", "image_url": {"url": "https://a.example/x.png"}}, "image_url.url"),
     ({"type": "input_file", "file_url": "https://a.example/x.pdf"}, "file_url"),
+    ({"type": "document_url", "document_url": "https://a.example/x.pdf"}, "document_url"),
+    ({"type": "video_url", "video_url": {"url": "https://a.example/x.mp4"}}, "video_url.url"),
+    ({"type": "audio_url", "audio_url": {"url": "https://a.example/x.wav"}}, "audio_url.url"),
+    ({"type": "file", "file": {"file_data": "https://a.example/x.pdf"}}, "file.file_data"),
+    ({"type": "input_audio", "input_audio": "http://a.example/x.wav"}, "input_audio"),
     ({"fileData": {"fileUri": "gs://bucket/x"}}, "fileData.fileUri"),
     ({"file_data": {"file_uri": "https://a.example/x"}}, "file_data.file_uri"),
 ]

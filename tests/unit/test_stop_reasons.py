@@ -9,7 +9,15 @@ from botocore.model import ServiceModel
 from modelmeter_server.core.answers import FREE_TEXT, Answer, Finish
 from modelmeter_server.core.ladder import Evidence
 from modelmeter_server.core.outcomes import Kind
-from modelmeter_server.core.stop_reasons import ANTHROPIC, BEDROCK, FINISHES, OPENAI_RESPONSES, Stop
+from modelmeter_server.core.stop_reasons import (
+    ANTHROPIC,
+    BEDROCK,
+    CHAT_COMPLETIONS,
+    FINISHES,
+    GEMINI,
+    OPENAI_RESPONSES,
+    Stop,
+)
 from modelmeter_server.core.usage import Usage
 from modelmeter_server.core.verdict import Draft, judge
 
@@ -36,6 +44,18 @@ ANTHROPIC_REASONS = {
     "pause_turn": Stop.CONTINUE,
     "compaction": Stop.CONTINUE,
     "refusal": Stop.WITHDRAWN,
+}
+CHAT_REASONS = {
+    "stop": Stop.FINISHED,
+    "tool_calls": Stop.TOOLS,
+    "function_call": Stop.TOOLS,
+    "length": Stop.LENGTH,
+    "model_length": Stop.LENGTH,
+    "content_filter": Stop.WITHDRAWN,
+    "insufficient_system_resource": Stop.OUTSIDE,
+    "abort": Stop.OUTSIDE,
+    "error": Stop.OUTSIDE,
+    "cancelled": Stop.OUTSIDE,
 }
 RESPONSES_REASONS = {
     "completed": Stop.FINISHED,
@@ -91,6 +111,7 @@ def test_the_tables_hold_one_row_for_every_reason():
     assert ANTHROPIC == ANTHROPIC_REASONS
     assert BEDROCK == BEDROCK_REASONS
     assert GEMINI == GEMINI_REASONS
+    assert CHAT_COMPLETIONS == CHAT_REASONS
     assert OPENAI_RESPONSES == RESPONSES_REASONS
 
 

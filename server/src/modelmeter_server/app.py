@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from .drivers import replay
 from .drivers.http import Endpoint
 from .drivers.http_driver import HttpDriver
-from .drivers.wire_formats import WIRE_FORMATS
+from .drivers.wire_formats import wire_format
 from .engine.catalog import Catalog
 from .engine.engine import Engine
 from .rpc.server import RpcServer
@@ -68,7 +68,7 @@ def make_driver(provider: ProviderSettings) -> Driver:
     """Return the driver of a provider instance."""
     if provider.kind == replay.KIND:
         return replay.ReplayDriver(provider.name, provider.scripts, provider.timeouts)
-    wire = WIRE_FORMATS[provider.kind]
+    wire = wire_format(provider.kind, provider.dialect)
     endpoint = Endpoint.parse(
         provider.base_url,
         proxy=provider.proxy.reveal() if provider.proxy is not None else None,

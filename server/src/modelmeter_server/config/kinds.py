@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from modelmeter_server.core.dialects import OPENAI
+
 
 class ProviderKind(msgspec.Struct, frozen=True, kw_only=True):
     """What holds for every provider instance of one kind."""
@@ -15,6 +17,8 @@ class ProviderKind(msgspec.Struct, frozen=True, kw_only=True):
     """An environment variable for the key, as messages suggest it; empty for a kind that has no key."""
     is_regional: bool = False
     """The instance names a region, which its base URL holds; without a key its requests are signed for it."""
+    has_dialects: bool = False
+    """Whether servers of this kind differ, as `dialect` tells."""
 
 
 BEDROCK = "bedrock"
@@ -32,6 +36,12 @@ SUPPORTED = {
             is_regional=True,
         ),
         ProviderKind(
+            name="chat_completions",
+            base_url=OPENAI.base_url,
+            key_example="OPENAI_API_KEY",
+            has_dialects=True,
+        ),
+        ProviderKind(
             name="gemini",
             base_url="https://generativelanguage.googleapis.com",
             key_example="GEMINI_API_KEY",
@@ -42,6 +52,3 @@ SUPPORTED = {
         REPLAY,
     )
 }
-
-PLANNED = ("chat_completions",)
-"""Kinds that this version refuses by name, so that nobody looks for a misspelling."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from modelmeter_server.core.dialects import schema_modes
 from modelmeter_server.core.requests import DEFAULT_MAX_OUTPUT_TOKENS, SchemaCheckPolicy, SchemaMode
-from modelmeter_server.drivers.bedrock import DIALECTS
+from modelmeter_server.drivers.bedrock import REASONING_DIALECTS
 
 from .kinds import BEDROCK
-from .mistakes import did_you_mean
+from .mistakes import choices, did_you_mean
 from .prices import read_price
 from .settings import ModelSettings, ProviderSettings
 
@@ -43,7 +44,7 @@ class ModelReader:
             name=table.name,
             provider=provider,
             model=model or "",
-            schema_mode=table.word("schema_mode", SchemaMode.NATIVE),
+            schema_mode=self._read_schema_mode(table, provider),
             schema_check=table.word("schema_check", SchemaCheckPolicy.AUTO),
             max_output_tokens=table.integer(
                 "max_output_tokens", DEFAULT_MAX_OUTPUT_TOKENS, least=1, most=_MOST_OUTPUT
@@ -51,7 +52,7 @@ class ModelReader:
             buffered=table.flag("buffered", default=False),
             allow_remote_media=table.flag("allow_remote_media", default=False),
             hosted_tools=frozenset(table.texts("hosted_tools") or ()),
-            reasoning_dialect=self._read_dialect(table, provider),
+            reasoning_dialect=self._read_reasoning_dialect(table, provider),
             price=_read_price(table),
         )
         table.close()
@@ -66,7 +67,7 @@ class ModelReader:
             table.mistake("provider", f'there is no provider "{name}"', fix)
         return name or ""
 
-    def _read_dialect(self, table: Table, provider: str) -> str | None:
+    def _read_reasoning_dialect(self, table: Table, provider: str) -> str | None:
         if "reasoning_dialect" not in table:
             return None
         owner = self._providers.get(provider)
@@ -74,7 +75,19 @@ class ModelReader:
             fix = "remove it: the other kinds name the effort in their own format"
             table.refuse("reasoning_dialect", f'goes with models of a "{BEDROCK}" provider', fix)
             return None
-        return table.choice("reasoning_dialect", DIALECTS, "") or None
+        return table.choice("reasoning_dialect", REASONING_DIALECTS, "") or None
+
+    def _read_schema_mode(self, table: Table, provider: str) -> SchemaMode:
+        """Return the model's mode: native, unless its server is known to have no such thing."""
+        owner = self._providers.get(provider)
+        dialect = owner.dialect if owner is not None else None
+        no_native = dialect is not None and dialect.tool_choice and not dialect.native_schema
+        mode = table.word("schema_mode", SchemaMode.FORCED_TOOL if no_native else SchemaMode.NATIVE)
+        able = (SchemaMode.NATIVE, SchemaMode.FORCED_TOOL) if dialect is None else schema_modes(dialect)
+        if "schema_mode" in table and mode not in able:
+            fix = f"write {choices(each.value for each in able)}, or remove it" if able else "remove it"
+            table.mistake("schema_mode", f'the dialect of "{provider}" cannot do "{mode.value}"', fix)
+        return mode
 
     def _check_script(self, table: Table, provider: str, model: str | None) -> None:
         """Note a script that its replay provider does not have; no other provider tells what it has."""

@@ -12,8 +12,9 @@ from modelmeter_server.drivers.bedrock import EXTRA, can_sign
 from modelmeter_server.drivers.http.endpoint import Endpoint, Proxy
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
 
+from .dialects import default_dialect, read_dialect
 from .files import read_secret_file, readable_file, trust_problem
-from .kinds import PLANNED, SUPPORTED, ProviderKind
+from .kinds import SUPPORTED, ProviderKind
 from .mistakes import choices, did_you_mean
 from .scripts import read_scripts
 from .secret import Secret
@@ -22,6 +23,8 @@ from .settings import ProviderSettings
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from modelmeter_server.core.dialects import Dialect
 
     from .tables import Table
 
@@ -71,9 +74,12 @@ class ProviderReader:
 
     def _read_remote(self, table: Table, kind: ProviderKind) -> dict[str, Any]:
         proxy = table.text("proxy")
+        dialect = _read_dialect(table, kind)
         region = self._read_region(table) if kind.is_regional else None
+        address = kind.base_url if dialect is None else dialect.base_url
         return {
-            "base_url": self._read_base_url(table, kind).replace("{region}", region or ""),
+            "dialect": dialect,
+            "base_url": self._read_base_url(table, address).replace("{region}", region or ""),
             "api_key": self._read_key(table, kind),
             "region": region,
             "limits": _read_bounds(table.table("limits"), Limits()),
@@ -95,11 +101,14 @@ class ProviderReader:
             table.mistake(None, "signs with AWS credentials, which need botocore", f'pip install "{EXTRA}"')
         return region
 
-    def _read_base_url(self, table: Table, kind: ProviderKind) -> str:
+    def _read_base_url(self, table: Table, default: str) -> str:
         url = table.text("base_url")
         allow_insecure = table.flag("allow_insecure", default=False)
+        if url is None and not default and "base_url" not in table:
+            fix = "write base_url = the address of your server"
+            table.mistake(None, "has no base_url, and servers of this dialect have none in common", fix)
         if url is None or not table.checked("base_url", url, Endpoint.parse):
-            return kind.base_url
+            return default
         if not allow_insecure and url.lower().startswith("http:") and not _is_loopback(url):
             table.mistake(
                 "base_url",
@@ -155,13 +164,16 @@ class ProviderReader:
         return Secret(value)
 
 
+def _read_dialect(table: Table, kind: ProviderKind) -> Dialect | None:
+    if not kind.has_dialects:
+        return None
+    return read_dialect(table) or default_dialect(has_base_url="base_url" in table)
+
+
 def _read_kind(table: Table) -> ProviderKind | None:
     name = table.required_text("kind", f"write kind = {choices(SUPPORTED)}")
     if name is None or name in SUPPORTED:
         return SUPPORTED.get(name or "")
-    if name in PLANNED:
-        table.mistake("kind", f'"{name}" is not supported by this server yet', f"write {choices(SUPPORTED)}")
-        return None
     meant = did_you_mean(name, SUPPORTED)
     fix = f'did you mean "{meant}"?' if meant else f"write {choices(SUPPORTED)}"
     table.mistake("kind", f'"{name}" is not a kind of provider', fix)

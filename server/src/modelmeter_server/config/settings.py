@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from modelmeter_server.core.dialects import Dialect
 from modelmeter_server.core.models import Capabilities, ModelSpec
 from modelmeter_server.core.pricing import PriceTable
 from modelmeter_server.core.requests import DEFAULT_MAX_OUTPUT_TOKENS, SchemaCheckPolicy, SchemaMode
@@ -52,6 +53,8 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     api_key: Secret | None = None
     region: str | None = None
     """For `bedrock`: what requests are signed for, when there is no key."""
+    dialect: Dialect | None = None
+    """How this server speaks; for `chat_completions` only."""
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()
     allow_direct_models: bool = False
@@ -85,7 +88,7 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     hosted_tools: frozenset[str] = frozenset()
     """The provider's own tools that `provider_options_json` may switch on."""
     reasoning_dialect: str | None = None
-    """For a model of `bedrock`: one of its `DIALECTS`."""
+    """For a model of `bedrock`: one of its `REASONING_DIALECTS`."""
     price: PriceTable | None = None
 
     def spec(self, provider_kind: str, capabilities: Capabilities) -> ModelSpec:

@@ -48,6 +48,10 @@ class Table:
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
+    def peek(self, key: str) -> Any:
+        """Return the value as it stands in the file, to tell which type it is; reading it is another's business."""
+        return self._values.get(key)
+
     def mistake(self, key: str | None, problem: str, fix: str) -> None:
         """Note a mistake at a key of this table, or at the table itself."""
         self._mistakes.add(self.path if key is None else (*self.path, key), problem, fix)

@@ -98,14 +98,14 @@ def native_answers(turns: Sequence[object]) -> list[frozenset[str]]:
 def _calls(state: object) -> Iterator[str]:
     for block in _blocks(state):
         kind = block.get("type")
-        if kind == "tool_use" and isinstance(block.get("id"), str):  # Anthropic
-            yield str(block["id"])
-        elif (
-            isinstance(kind, str) and kind.endswith("_call") and isinstance(block.get("call_id"), str)
-        ):  # Responses
-            yield str(block["call_id"])
-        else:
-            yield from _bedrock_id(block, "toolUse")
+        if kind == "tool_use":  # Anthropic
+            yield from _texts(block, "id")
+        elif isinstance(kind, str) and kind.endswith("_call"):  # Responses
+            yield from _texts(block, "call_id")
+        yield from _texts(block.get("toolUse"), "toolUseId")  # Bedrock
+        calls = block.get("tool_calls")  # Chat Completions
+        for call in calls if isinstance(calls, list) else ():
+            yield from _texts(call, "id")
     for call in function_calls(state):
         yield from (call.id, call.name)  # a native result may name the tool alone
 
@@ -113,24 +113,23 @@ def _calls(state: object) -> Iterator[str]:
 def _answers(turn: object) -> Iterator[str]:
     for block in _blocks([turn]):
         kind = block.get("type")
-        if kind == "tool_result" and isinstance(block.get("tool_use_id"), str):
-            yield str(block["tool_use_id"])
-        elif isinstance(kind, str) and kind.endswith("_output") and isinstance(block.get("call_id"), str):
-            yield str(block["call_id"])
-        else:
-            yield from _bedrock_id(block, "toolResult")
+        if kind == "tool_result":  # Anthropic
+            yield from _texts(block, "tool_use_id")
+        elif isinstance(kind, str) and kind.endswith("_output"):  # Responses
+            yield from _texts(block, "call_id")
+        elif block.get("role") == "tool":  # Chat Completions
+            yield from _texts(block, "tool_call_id")
+        yield from _texts(block.get("toolResult"), "toolUseId")  # Bedrock
     parts = turn.get("parts") if isinstance(turn, dict) else None
     for part in parts if isinstance(parts, list) else ():
-        result = part.get("functionResponse") if isinstance(part, dict) else None
-        if isinstance(result, dict):
-            yield from (str(result[name]) for name in ("id", "name") if isinstance(result.get(name), str))
+        if isinstance(part, dict):
+            yield from _texts(part.get("functionResponse"), "id", "name")  # Gemini
 
 
-def _bedrock_id(block: dict[str, object], name: str) -> Iterator[str]:
-    """Yield the id in a block that is named by its one member."""
-    inner = block.get(name)
-    if isinstance(inner, dict) and isinstance(inner.get("toolUseId"), str):
-        yield str(inner["toolUseId"])
+def _texts(value: object, *names: str) -> Iterator[str]:
+    """Yield the members of these names that hold a text, of an object."""
+    if isinstance(value, dict):
+        yield from (str(value[name]) for name in names if isinstance(value.get(name), str) and value[name])
 
 
 def _blocks(turns: object) -> Iterator[dict[str, object]]:

@@ -28,6 +28,12 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     sampling: tuple[str, ...] = ()
     """Sampling fields of the request that the provider takes."""
 
+    @property
+    def default_schema_mode(self) -> SchemaMode:
+        """Return the mode of a model that nobody configured: native where there is one."""
+        is_native = SchemaMode.NATIVE in self.schema_modes or not self.schema_modes
+        return SchemaMode.NATIVE if is_native else self.schema_modes[0]
+
 
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One model as configured: who serves it, under which name, with which limits and prices."""

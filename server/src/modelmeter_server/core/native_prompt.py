@@ -18,6 +18,7 @@ FIELD: Final = "native_json"
 
 _TURN_LISTS: Final = {
     "anthropic": ("messages",),
+    "chat_completions": ("messages", "input"),
     "openai_responses": ("input",),
     "gemini": ("messages", "contents"),
 }

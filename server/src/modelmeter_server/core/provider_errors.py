@@ -147,8 +147,10 @@ def read_error_event(document: object) -> ProviderError:
 
 
 def _from_object(error: dict[str, object], document: dict[str, object]) -> ProviderError:
-    status = _http_number(error.get("code")) or _http_number(error.get("status"))
-    status = status or _http_number(document.get("status"))
+    # `status_code` is Groq's, `raw_status_code` Mistral's.
+    told = (error.get(name) for name in ("code", "status", "status_code", "raw_status_code"))
+    numbers = map(_http_number, (*told, document.get("status")))
+    status = next((number for number in numbers if number is not None), None)
     words = [_code_word(error.get(name)) for name in ("type", "status", "code")]
     return ProviderError(
         type=next(filter(None, words), "error"),

@@ -36,6 +36,7 @@ _STORE = "the service keeps nothing at the provider"
 _TIER = "the deployment decides the service tier, because it changes the price"
 _STATE = "state stands in the request's `continuation`, never at the provider"
 _SAMPLING = "the request has a field of its own for this"
+_MEDIA = "answers hold text and tool calls only"
 _HOSTED = "the deployment has not enabled this tool of the provider"
 
 # Names without case, `_` and `-`, see `_normal`.
@@ -71,6 +72,7 @@ _RESERVED: Final = {
     ),
     **dict.fromkeys(("n", "candidatecount", "bestof"), _ONE),
     **dict.fromkeys(("stream", "streamoptions", "background", "backgroundoptions"), _TRANSPORT),
+    "audio": _MEDIA,
     "store": _STORE,
     **dict.fromkeys(("servicetier", "speed", "performanceconfig"), _TIER),
     **dict.fromkeys(("previousresponseid", "conversation", "thread", "continuationtoken"), _STATE),
@@ -137,7 +139,7 @@ def _reserved(options: dict[str, object], path: str, model: ModelSpec) -> Iterat
         elif normal in _CARRIERS and isinstance(value, dict):
             yield from _reserved(value, where, model)
         elif normal in _MODALITIES and not _is_text_alone(value):
-            yield FieldViolation(where, "completions carry text only so far: ask for no other modality")
+            yield FieldViolation(where, f"{_MEDIA}: ask for no other modality")
         elif normal in _OBJECTS and not isinstance(value, dict):
             yield FieldViolation(where, "must be a JSON object")
         elif normal == "include" and not _is_texts(value):

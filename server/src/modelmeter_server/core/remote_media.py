@@ -13,10 +13,13 @@ from .caller_json import field_path
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_OPENAI_URLS: Final = ("image_url", "file_url")
+# Of OpenAI, and of the servers that speak its formats: Mistral fetches documents, vLLM sound and films.
+_OPENAI_URLS: Final = ("image_url", "file_url", "document_url", "audio_url", "video_url")
+# Bytes by their name, and yet OpenRouter and Mistral take a URL there.
+_OPENAI_BYTES: Final = ("file_data", "input_audio")
 _GEMINI_URIS: Final = ("fileUri", "file_uri")
 _BEDROCK_PLACES: Final = ("s3Location", "s3_location")
-_TELLING: Final = frozenset((*_OPENAI_URLS, *_GEMINI_URIS, *_BEDROCK_PLACES, "source"))
+_TELLING: Final = frozenset((*_OPENAI_URLS, *_OPENAI_BYTES, *_GEMINI_URIS, *_BEDROCK_PLACES, "source"))
 
 # Data of tools and callers, which no provider reads as content: a tool that takes an `image_url` is nobody's fetch.
 _OPAQUE: Final = frozenset(
@@ -78,6 +81,10 @@ def _own(block: dict[str, object]) -> Iterator[str]:
             if _is_remote(url.get("url")):
                 yield f"{name}.url"
         elif _is_remote(url):
+            yield name
+    for name in _OPENAI_BYTES:
+        value = block.get(name)
+        if isinstance(value, str) and value.lstrip()[:8].lower().startswith(("http:", "https:")):
             yield name
     for name in _GEMINI_URIS:
         if _is_remote(block.get(name)):

@@ -107,3 +107,17 @@ GEMINI = {
     # The name of "no reason"; it has a row because the SDK's enum has it.
     "FINISH_REASON_UNSPECIFIED": Stop.UNRECOGNIZED,
 }
+
+# One finish_reason for each choice. `stop` with tool calls beside it, as some servers say, is TOOLS all the same.
+CHAT_COMPLETIONS = {
+    "stop": Stop.FINISHED,
+    "tool_calls": Stop.TOOLS,
+    "function_call": Stop.TOOLS,
+    "length": Stop.LENGTH,
+    "model_length": Stop.LENGTH,  # Mistral
+    "content_filter": Stop.WITHDRAWN,
+    "insufficient_system_resource": Stop.OUTSIDE,  # DeepSeek
+    "abort": Stop.OUTSIDE,  # vLLM
+    "error": Stop.OUTSIDE,  # Mistral, OpenRouter: no end at all (R-E2)
+    "cancelled": Stop.OUTSIDE,
+}

@@ -29,6 +29,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     stop_reason: str
     evidence: Evidence
     tool_calls: tuple[ToolCall, ...] = ()
+    calls_need_ids: bool = True
+    """A call without an id cannot be answered by it; servers that give none pair calls and results by order."""
     forced_arguments: str | None = None
     """Argument text of the forced tool; `None` when the model did not call it, empty when it gave none."""
     refusal: str | None = None
@@ -56,7 +58,7 @@ def judge(draft: Draft, expectation: Expectation) -> Answer | Failure:
     if expectation.forced_tool:
         return _judge_forced(draft, expectation)
     for call in draft.tool_calls:
-        if complaint := _malformed(call):
+        if complaint := _malformed(call, needs_id=draft.calls_need_ids):
             name = cut_utf8(call.name, _WORD_BYTES)
             return _unusable(draft, f"a call of tool `{name}` is malformed: {complaint}")
     if draft.tool_calls:
@@ -99,8 +101,8 @@ def _structure_complaint(text: str, expectation: Expectation, *, enforce: bool) 
     return complaint and f"the structured answer does not satisfy the schema: {complaint}"
 
 
-def _malformed(call: ToolCall) -> str | None:
-    if not call.id or not call.name:
+def _malformed(call: ToolCall, *, needs_id: bool) -> str | None:
+    if not call.name or (needs_id and not call.id):
         return "it has no id or no name"
     if call.free_text:
         return None

@@ -1,4 +1,7 @@
-"""Requests that have to be signed, with credentials that expire: prepared for before a connection is taken."""
+"""How a provider learns who calls: by a header that carries a key, or by a signature.
+
+A signature needs credentials that expire; they are got before a connection is taken.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,20 @@ from modelmeter_server.core.outcomes import Cause, Stage
 from .http import ExchangeEnd, Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from .http import HttpRequest, Pool
     from .http.delivery import Sink
     from .http.exchange import Exchange
+
+
+def key_header(name: str) -> Callable[[str], tuple[str, str]]:
+    """Return what turns a key into the header of this name: `authorization` says that it bears it, others hold it bare."""
+
+    def header(key: str) -> tuple[str, str]:
+        return name, f"Bearer {key}" if name == "authorization" else key
+
+    return header
 
 
 class CredentialsError(Exception):

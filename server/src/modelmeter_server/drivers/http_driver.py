@@ -31,7 +31,13 @@ from .http import Endpoint, ExchangeEnd, Fault, HttpRequest, Limits, Pool, Respo
 OVERLOAD_RETRY_SECONDS = 1.0
 """What a caller is told to wait when the pool has no room: about the time in which calls come and go."""
 
-_REQUEST_ID_HEADERS = ("request-id", "x-request-id", "x-amzn-requestid")
+_REQUEST_ID_HEADERS = (
+    "request-id",
+    "x-request-id",
+    "x-amzn-requestid",
+    "apim-request-id",
+    "mistral-correlation-id",
+)
 _REQUEST_ID_BYTES = 256
 
 # No repetition mends these: somebody has to change a certificate, a password or a setting.
@@ -66,13 +72,16 @@ class WireFormat(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: Capabilities
     encode: Callable[[CompletionRequest, ModelSpec], PreparedRequest]
     """Pure; raises RequestRefused."""
-    accumulator: type[Accumulator]
+    accumulator: Callable[..., Accumulator]
+    """Takes what `Accumulator` takes."""
     authenticate: Callable[[str], tuple[str, str]]
     """Turn a key into the header that carries it."""
     authenticator: Callable[[str], Authenticator] | None = None
     """Make what signs requests of an instance without a key, for its region."""
+    version: str = "/v1"
+    """The API's version, with which a target may begin."""
     versioned_base: re.Pattern[str] = re.compile(r".*/v1")
-    """Base paths that say the API's version, the first segment of every target, themselves."""
+    """Base paths that say the version themselves, so that it is not repeated."""
 
 
 class HttpDriver:
@@ -148,9 +157,8 @@ class HttpDriver:
     def _target(self, path: str) -> str:
         """Join base path and path; both `https://host` and `https://host/v1` are common spellings of a base URL."""
         base = self._endpoint.base_path
-        if self._wire.versioned_base.fullmatch(base):
-            _, _, path = path.removeprefix("/").partition("/")
-            return f"{base}/{path}"
+        if path.startswith(f"{self._wire.version}/") and self._wire.versioned_base.fullmatch(base):
+            path = path.removeprefix(self._wire.version)
         return base + path
 
     def _scrub(self, text: str) -> str:

@@ -72,15 +72,6 @@ def embedded_arguments(text: str, field: str) -> msgspec.Raw:
         return msgspec.Raw(dumps_compact(value).encode())
 
 
-def is_object_schema(text: str) -> bool:
-    """Tell whether a schema is one of an object, as the arguments of a tool must be."""
-    try:
-        schema = loads_strict(text)
-    except NotJson:
-        return True  # embedding it says what is wrong
-    return isinstance(schema, dict) and schema.get("type") == "object"
-
-
 def parameters(tool: Tool, index: int) -> msgspec.Raw:
     """Return the schema of a tool's arguments."""
     return embedded(tool.parameters_json or NO_PARAMETERS, f"tools[{index}].parameters_json")
@@ -138,8 +129,13 @@ def split_data_url(url: str) -> tuple[str, str] | None:
     return (match[1], match[2]) if match else None
 
 
-def finished(body: dict[str, Any], request: CompletionRequest, model: ModelSpec, *, turns: str) -> bytes:
-    """Add the provider options, encode, and look once more at what leaves; `turns` names the list of turns.
+def finished(
+    body: dict[str, Any], request: CompletionRequest, model: ModelSpec, *, turns: str, leading: int = 0
+) -> bytes:
+    """Add the provider options, encode, and look once more at what leaves.
+
+    `turns` names the list of turns; `leading` of them are the request's own instructions, which that format keeps
+    there.
 
     Raises RequestRefused if an option would override what the request or the service set, and if the finished body
     instructs from within the thread or makes the provider fetch media.
@@ -150,7 +146,7 @@ def finished(body: dict[str, Any], request: CompletionRequest, model: ModelSpec,
             raise refused(OPTIONS, "must be a JSON object")
         _merge(body, _members(options.text), OPTIONS)
     encoded = msgspec.json.encode(body)
-    mistakes = _second_look(encoded, model, turns)
+    mistakes = _second_look(encoded, model, turns, leading)
     if mistakes:
         raise RequestRefused(*mistakes)
     return encoded
@@ -182,13 +178,13 @@ def _members(text: str | msgspec.Raw) -> dict[str, msgspec.Raw]:
     return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
 
 
-def _second_look(encoded: bytes, model: ModelSpec, turns: str) -> list[FieldViolation]:
+def _second_look(encoded: bytes, model: ModelSpec, turns: str, leading: int) -> list[FieldViolation]:
     try:
         body = msgspec.json.decode(encoded)
     except msgspec.MsgspecError:
         body = json.loads(encoded)  # numbers of many digits, which msgspec does not take
     listed = body.get(turns)
-    mistakes = list(instruction_violations(listed if isinstance(listed, list) else [], turns))
+    mistakes = list(instruction_violations(listed[leading:] if isinstance(listed, list) else [], turns))
     if not model.allow_remote_media:
         for name, value in body.items():
             mistakes += media_violations(value, name)

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from modelmeter_server.core.accumulators import (
     AnthropicAccumulator,
     BedrockAccumulator,
+    ChatCompletionsAccumulator,
     GeminiAccumulator,
     OpenAIResponsesAccumulator,
 )
+from modelmeter_server.core.dialects import OPENAI, Dialect
 
-from . import anthropic, bedrock, gemini, openai_responses
-from .gemini.address import VERSIONED_BASE
+from . import anthropic, bedrock, chat_completions, gemini, openai_responses
+from .authentication import key_header
+from .gemini.address import VERSION, VERSIONED_BASE
 from .http_driver import WireFormat
 
 
-def _api_key_header(key: str) -> tuple[str, str]:
-    return "x-api-key", key
-
-
-def _bearer(key: str) -> tuple[str, str]:
-    return "authorization", f"Bearer {key}"
+def chat_completions_format(dialect: Dialect) -> WireFormat:
+    """Return the row of a server that speaks Chat Completions in this dialect."""
+    return WireFormat(
+        kind="chat_completions",
+        capabilities=chat_completions.capabilities(dialect),
+        encode=partial(chat_completions.encode, dialect=dialect),
+        accumulator=partial(ChatCompletionsAccumulator, dialect=dialect),
+        authenticate=key_header(dialect.auth_header),
+    )
 
 
 WIRE_FORMATS = {
@@ -30,22 +38,24 @@ WIRE_FORMATS = {
             capabilities=anthropic.CAPABILITIES,
             encode=anthropic.encode,
             accumulator=AnthropicAccumulator,
-            authenticate=_api_key_header,
+            authenticate=key_header("x-api-key"),
         ),
         WireFormat(
             kind="bedrock",
             capabilities=bedrock.CAPABILITIES,
             encode=bedrock.encode,
             accumulator=BedrockAccumulator,
-            authenticate=_bearer,
+            authenticate=key_header("authorization"),
             authenticator=bedrock.SigV4,
         ),
+        chat_completions_format(OPENAI),
         WireFormat(
             kind="gemini",
             capabilities=gemini.CAPABILITIES,
             encode=gemini.encode,
             accumulator=GeminiAccumulator,
             authenticate=gemini.authenticate,
+            version=VERSION,
             versioned_base=VERSIONED_BASE,
         ),
         WireFormat(
@@ -53,7 +63,13 @@ WIRE_FORMATS = {
             capabilities=openai_responses.CAPABILITIES,
             encode=openai_responses.encode,
             accumulator=OpenAIResponsesAccumulator,
-            authenticate=_bearer,
+            authenticate=key_header("authorization"),
         ),
     )
 }
+"""By kind; of `chat_completions` the plain dialect."""
+
+
+def wire_format(kind: str, dialect: Dialect | None = None) -> WireFormat:
+    """Return the row of a provider kind; only `chat_completions` has dialects."""
+    return WIRE_FORMATS[kind] if dialect is None else chat_completions_format(dialect)

@@ -59,6 +59,7 @@ class Catalog:
             provider_kind=kind,
             provider_model=model,
             capabilities=capabilities,
+            schema_mode=capabilities.default_schema_mode,
             price=self.price_tables(provider).get(model),
         )
 

@@ -6,6 +6,7 @@ An accumulator never reads a clock or a socket. Any chunking of the same bytes g
 from .accumulator import Accumulator, Snapshot
 from .anthropic import AnthropicAccumulator
 from .bedrock import BedrockAccumulator
+from .chat_completions import ChatCompletionsAccumulator
 from .deltas import coalesce
 from .gemini import GeminiAccumulator
 from .openai_responses import OpenAIResponsesAccumulator
@@ -14,6 +15,7 @@ __all__ = [
     "Accumulator",
     "AnthropicAccumulator",
     "BedrockAccumulator",
+    "ChatCompletionsAccumulator",
     "GeminiAccumulator",
     "OpenAIResponsesAccumulator",
     "Snapshot",

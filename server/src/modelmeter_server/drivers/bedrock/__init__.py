@@ -1,12 +1,12 @@
 """Bedrock's Converse API: what it can do, how a request becomes its body, and who signs it."""
 
-from .capabilities import CAPABILITIES, DIALECTS, capabilities_of
+from .capabilities import CAPABILITIES, REASONING_DIALECTS, capabilities_of
 from .encode import encode
 from .signing import EXTRA, MissingExtra, SigV4, can_sign
 
 __all__ = [
     "CAPABILITIES",
-    "DIALECTS",
+    "REASONING_DIALECTS",
     "EXTRA",
     "MissingExtra",
     "SigV4",

@@ -35,7 +35,7 @@ def _claude(effort: ReasoningEffort) -> dict[str, Any]:
     }
 
 
-class Dialect(msgspec.Struct, frozen=True):
+class ReasoningDialect(msgspec.Struct, frozen=True):
     """How one family of models is told to think."""
 
     fields: Callable[[ReasoningEffort], dict[str, Any]]
@@ -44,9 +44,9 @@ class Dialect(msgspec.Struct, frozen=True):
     thinks_with_forced_tool: bool
 
 
-DIALECTS: Final[Mapping[str, Dialect]] = {
+REASONING_DIALECTS: Final[Mapping[str, ReasoningDialect]] = {
     # Adaptive thinking cannot be switched off, and it has no name for minimal.
-    "claude": Dialect(
+    "claude": ReasoningDialect(
         _claude,
         (
             ReasoningEffort.LOW,
@@ -57,7 +57,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
         ),
         thinks_with_forced_tool=False,
     ),
-    "nova": Dialect(
+    "nova": ReasoningDialect(
         _nova,
         (ReasoningEffort.NONE, ReasoningEffort.LOW, ReasoningEffort.MEDIUM, ReasoningEffort.HIGH),
         thinks_with_forced_tool=True,
@@ -70,9 +70,9 @@ def capabilities_of(dialect: str | None) -> Capabilities:
     """Return what a model of this dialect can do."""
     if dialect is None:
         return CAPABILITIES
-    return msgspec.structs.replace(CAPABILITIES, reasoning_efforts=DIALECTS[dialect].efforts)
+    return msgspec.structs.replace(CAPABILITIES, reasoning_efforts=REASONING_DIALECTS[dialect].efforts)
 
 
-def dialect_of(model: ModelSpec) -> Dialect | None:
+def dialect_of(model: ModelSpec) -> ReasoningDialect | None:
     """Return the dialect that a model was declared to have."""
-    return None if model.reasoning_dialect is None else DIALECTS[model.reasoning_dialect]
+    return None if model.reasoning_dialect is None else REASONING_DIALECTS[model.reasoning_dialect]

@@ -1,0 +1,6 @@
+"""Chat Completions and its dialects: what a server can do, and how a request becomes its body."""
+
+from .capabilities import CAPABILITIES, capabilities
+from .encode import encode
+
+__all__ = ["CAPABILITIES", "capabilities", "encode"]
