@@ -14,8 +14,8 @@ from modelmeter_server.core.accumulators import (
     Accumulator,
     AnthropicAccumulator,
     BedrockAccumulator,
-    GeminiAccumulator,
     ChatCompletionsAccumulator,
+    GeminiAccumulator,
     OpenAIResponsesAccumulator,
 )
 from modelmeter_server.core.dialects import OPENAI

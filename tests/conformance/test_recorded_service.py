@@ -131,7 +131,9 @@ def _check_answer(completion: modelmeter.Completion, says: dict[str, Any]) -> No
     assert [call.name for call in completion.tool_calls] == [call["name"] for call in says["tool_calls"]]
     for call, each in zip(completion.tool_calls, says["tool_calls"], strict=True):
         # Where the provider gave no id, there is none, or one was made of the name.
-        assert call.id == (each["id"] or "") or (each["id"] is None and call.id.startswith(f"{each['name']}-"))
+        assert call.id == (each["id"] or "") or (
+            each["id"] is None and call.id.startswith(f"{each['name']}-")
+        )
         if each["args_canonical_sha256"] is not None:
             canonical = json.dumps(
                 json.loads(call.arguments_json), sort_keys=True, separators=(",", ":"), ensure_ascii=False

@@ -78,10 +78,12 @@ class Facts:
     def proof(self) -> int:
         """Index of the first event that proves generation."""
         return self._first(
-            lambda span: span.name in _PROOFS
-            or span.name.endswith(".delta")
-            or "candidates" in span.payload
-            or _shows_output(span.payload)
+            lambda span: (
+                span.name in _PROOFS
+                or span.name.endswith(".delta")
+                or "candidates" in span.payload
+                or _shows_output(span.payload)
+            )
         )
 
     @cached_property

@@ -171,7 +171,7 @@ def test_zeros_alone_are_no_usage_seen():
 def test_the_providers_own_cost_is_reported(fields: Json, nanos: int):
     outcome = answer(ChatCompletionsAccumulator(), wire.stream("Hi", figures={**wire.USAGE, **fields}))
     assert outcome.cost is not None
-    assert (outcome.cost.nanos, outcome.cost.source) == (nanos, CostSource.PROVIDER)
+    assert (outcome.cost.nano_units, outcome.cost.source) == (nanos, CostSource.PROVIDER)
     assert outcome.cost.certainty is Certainty.EXACT
 
 

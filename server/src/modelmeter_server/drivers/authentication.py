@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def key_header(name: str) -> Callable[[str], tuple[str, str]]:
-    """Return what turns a key into the header of this name: `authorization` says that it bears it, others hold it bare."""
+    """Return what turns a key into the header of this name: `authorization` bears it, any other holds it bare."""
 
     def header(key: str) -> tuple[str, str]:
         return name, f"Bearer {key}" if name == "authorization" else key

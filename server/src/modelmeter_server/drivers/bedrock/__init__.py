@@ -6,8 +6,8 @@ from .signing import EXTRA, MissingExtra, SigV4, can_sign
 
 __all__ = [
     "CAPABILITIES",
-    "REASONING_DIALECTS",
     "EXTRA",
+    "REASONING_DIALECTS",
     "MissingExtra",
     "SigV4",
     "can_sign",
