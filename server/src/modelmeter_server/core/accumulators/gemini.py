@@ -50,10 +50,11 @@ class _Chunk(msgspec.Struct, rename="camel"):
     response_id: str = ""
 
 
-# The fast path: a chunk of plain text, which nearly all are. A member of another type sends the chunk the slow way.
+# The fast path: a chunk of plain text whose prompt is known, which nearly all are. A member of another type sends the
+# chunk the slow way. Without cycles, none of them is the garbage collector's business.
 
 
-class _Nothing(msgspec.Struct, forbid_unknown_fields=True):
+class _Nothing(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     pass
 
 
@@ -61,11 +62,11 @@ class _PlainText(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     text: str
 
 
-class _PlainContent(msgspec.Struct):
+class _PlainContent(msgspec.Struct, gc=False):
     parts: list[_PlainText]
 
 
-class _PlainCandidate(msgspec.Struct, rename="camel"):
+class _PlainCandidate(msgspec.Struct, rename="camel", gc=False):
     content: _PlainContent
     finish_reason: None = None
     index: Annotated[int, msgspec.Meta(ge=0, le=0)] = 0
@@ -73,13 +74,11 @@ class _PlainCandidate(msgspec.Struct, rename="camel"):
     url_context_metadata: _Nothing | None = None
 
 
-class _PlainChunk(msgspec.Struct, rename="camel"):
-    candidates: Annotated[list[_PlainCandidate], msgspec.Meta(min_length=1, max_length=1)]
-    usage_metadata: GeminiCounts | None = None
+class _PlainChunk(msgspec.Struct, rename="camel", gc=False):
+    candidates: tuple[_PlainCandidate]
+    usage_metadata: GeminiCounts = GeminiCounts()
     prompt_feedback: None = None
     error: None = None
-    model_version: str = ""
-    response_id: str = ""
 
 
 _read_chunk = EventDecoder(_Chunk)
@@ -184,9 +183,16 @@ class GeminiAccumulator(Accumulator):
         try:
             chunk = _decode_plain(data)
         except UNREADABLE:
-            self._take_chunk(_read_chunk(data))
-            if b'"error' in data and read_error(loads_lenient(data)) is not None:
-                self._on_error(data)
+            self._take_any(data)
+            return
+        told, known = chunk.usage_metadata, self._counts
+        if (
+            self._response_id is None
+            or (told.prompt is not None and told.prompt != known.prompt)
+            or (told.tool_prompt is not None and told.tool_prompt != known.tool_prompt)
+        ):
+            # The chunk that names the answer, or that tells how the prompt is made up.
+            self._take_any(data)
             return
         self.generated = True
         for part in chunk.candidates[0].content.parts:
@@ -199,11 +205,13 @@ class GeminiAccumulator(Accumulator):
             piece = self._answer_text.append(text)
             if self._emits_text and piece:
                 self._emit(TextDelta(piece))
-        told = chunk.usage_metadata
-        if told is not None and told != self._counts:
+        if told != known:
             self._take_counts(told)
-        if chunk.model_version != self._model_served or chunk.response_id != self._response_id:
-            self._take_head(chunk)
+
+    def _take_any(self, data: bytes) -> None:
+        self._take_chunk(_read_chunk(data))
+        if b'"error' in data and read_error(loads_lenient(data)) is not None:
+            self._on_error(data)
 
     def _take_chunk(self, chunk: _Chunk) -> None:
         self._take_head(chunk)
@@ -213,15 +221,17 @@ class GeminiAccumulator(Accumulator):
         # After the candidates, whatever the order: figures beside a stop reason were told with it.
         if isinstance(chunk.usage_metadata, dict):
             self._take_counts(read_counts(chunk.usage_metadata))
+            self._totals.take_details(chunk.usage_metadata)
 
-    def _take_head(self, chunk: _Chunk | _PlainChunk) -> None:
+    def _take_head(self, chunk: _Chunk) -> None:
         self._model_served = well_formed(chunk.model_version) or self._model_served
         self._response_id = well_formed(chunk.response_id) or self._response_id
 
     def _take_counts(self, told: GeminiCounts) -> None:
         self._totals.take(told, at_stop=self._finished is not None)
-        self.usage_changed = self.usage_changed or told != self._counts
-        self._counts = told
+        if told != self._counts:
+            self.usage_changed = True
+            self._counts = told
 
     def _take_candidates(self, candidates: Any) -> None:
         """Take the one candidate that was asked for; others are nobody's answer, and only billed."""

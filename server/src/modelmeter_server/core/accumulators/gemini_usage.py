@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from ..counters import INT64_MAX, counter, saturating_add
-from ..json_text import NotJson, loads_lenient
+from ..lenient import word
 from ..usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)] | None
-_NONE = msgspec.Raw(b"")
+_INPUT_DETAILS = ("promptTokensDetails", "toolUsePromptTokensDetails")
+_OUTPUT_DETAILS = "candidatesTokensDetails"
 
 
 class GeminiCounts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -26,25 +27,15 @@ class GeminiCounts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     candidates: _Count = msgspec.field(default=None, name="candidatesTokenCount")
     thoughts: _Count = msgspec.field(default=None, name="thoughtsTokenCount")
     total: _Count = msgspec.field(default=None, name="totalTokenCount")
-    tier: str = msgspec.field(default="", name="serviceTier")
-    traffic: str = msgspec.field(default="", name="trafficType")
-    prompt_details: msgspec.Raw = msgspec.field(default=_NONE, name="promptTokensDetails")
-    tool_prompt_details: msgspec.Raw = msgspec.field(default=_NONE, name="toolUsePromptTokensDetails")
-    candidates_details: msgspec.Raw = msgspec.field(default=_NONE, name="candidatesTokensDetails")
+
+
+# Asked for once: msgspec evaluates the annotations anew for each call, which costs as much as forty chunks.
+_COUNTERS = tuple((field.name, field.encode_name) for field in msgspec.structs.fields(GeminiCounts))
 
 
 def read_counts(usage: Mapping[str, Any]) -> GeminiCounts:
     """Read a usage object counter by counter; an odd one counts as not told and never costs the others."""
-    values: dict[str, Any] = {}
-    for field in msgspec.structs.fields(GeminiCounts):
-        value = usage.get(field.encode_name)
-        if field.name in ("tier", "traffic"):
-            values[field.name] = value if isinstance(value, str) else ""
-        elif field.name.endswith("_details"):
-            values[field.name] = _raw(value)
-        else:
-            values[field.name] = counter(value)
-    return GeminiCounts(**values)
+    return GeminiCounts(**{name: counter(usage.get(told)) for name, told in _COUNTERS})
 
 
 class GeminiTotals:
@@ -56,13 +47,11 @@ class GeminiTotals:
     __slots__ = (
         "_cached",
         "_candidates",
-        "_candidates_details",
+        "_details",
         "_is_inside",
         "_prompt",
-        "_prompt_details",
         "_thoughts",
         "_tool_prompt",
-        "_tool_prompt_details",
         "_total",
         "is_final",
         "tier",
@@ -83,7 +72,7 @@ class GeminiTotals:
         """Total of the last object, as long as all figures are as they were beside it."""
         self._is_inside = False
         """What the last total had shown when other figures came without one."""
-        self._prompt_details = self._tool_prompt_details = self._candidates_details = _NONE
+        self._details: dict[str, list[dict[str, Any]]] = {}
 
     def take(self, told: GeminiCounts, *, at_stop: bool) -> None:
         """Take one usage object; `at_stop`: it was told with a stop reason or after."""
@@ -106,17 +95,13 @@ class GeminiTotals:
                 self.is_final = self.is_final or self._tells_output(told)
         if told.total is not None:
             self._total = told.total
-        self._take_rest(told)
 
-    def _take_rest(self, told: GeminiCounts) -> None:
-        if told.prompt_details:
-            self._prompt_details = told.prompt_details
-        if told.tool_prompt_details:
-            self._tool_prompt_details = told.tool_prompt_details
-        if told.candidates_details:
-            self._candidates_details = told.candidates_details
-        if told.tier or told.traffic:
-            self.tier = told.tier or told.traffic
+    def take_details(self, usage: Mapping[str, Any]) -> None:
+        """Take what a usage object tells beside its counters: their parts by modality, and the tier."""
+        for name in (*_INPUT_DETAILS, _OUTPUT_DETAILS):
+            if isinstance(usage.get(name), list):
+                self._details[name] = [each for each in usage[name] if isinstance(each, dict)]
+        self.tier = word(usage.get("serviceTier")) or word(usage.get("trafficType")) or self.tier
 
     def _has_input(self) -> bool:
         return bool(self._prompt or self._tool_prompt or self._cached)
@@ -141,8 +126,8 @@ class GeminiTotals:
         output = self._candidates if self._thoughts_inside() else _sum(self._candidates, self._thoughts)
         if whole_input is None and output is None and self._cached is None:
             return None
-        input_details = [*_listed(self._prompt_details), *_listed(self._tool_prompt_details)]
-        output_details = _listed(self._candidates_details)
+        input_details = [each for name in _INPUT_DETAILS for each in self._details.get(name, ())]
+        output_details = self._details.get(_OUTPUT_DETAILS, [])
         return Usage(
             input_tokens=whole_input,
             output_tokens=output,
@@ -164,20 +149,3 @@ def _modality(details: list[dict[str, Any]], modality: str) -> int | None:
 def _sum(*counts: int | None) -> int | None:
     told = [count for count in counts if count is not None]
     return saturating_add(*told) if told else None
-
-
-def _raw(value: object) -> msgspec.Raw:
-    if not isinstance(value, list):
-        return _NONE
-    try:
-        return msgspec.Raw(msgspec.json.encode(value))
-    except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError, OverflowError):
-        return _NONE
-
-
-def _listed(details: msgspec.Raw) -> list[dict[str, Any]]:
-    try:
-        value = loads_lenient(bytes(details)) if details else None
-    except NotJson:
-        return []
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
