@@ -49,9 +49,19 @@ class ProviderReader:
                 "the name cannot stand before the slash of provider/model",
                 "use up to 64 letters, digits, dots, dashes and underscores, a letter or digit first",
             )
-        kind = _read_kind(table)
-        # Without a kind its keys cannot be judged; they are judged once the kind is right.
-        return None if kind is None else self._read_instance(table, kind)
+        kind, meant = _read_kind(table)
+        if kind is not None:
+            return self._read_instance(table, kind)
+        if meant is not None:
+            self._read_instance(table, meant)
+        else:
+            self._judge_without_kind(table)
+        return None
+
+    def _judge_without_kind(self, table: Table) -> None:
+        # What else may stand here depends on the kind; a key in the file and an address that is none never do.
+        _refuse_key(table, "PROVIDER_API_KEY")
+        self._read_base_url(table, default="")
 
     def _read_instance(self, table: Table, kind: ProviderKind) -> ProviderSettings:
         settings = ProviderSettings(
@@ -70,7 +80,7 @@ class ProviderReader:
     def _read_remote(self, table: Table, kind: ProviderKind) -> dict[str, Any]:
         proxy = table.text("proxy")
         return {
-            "base_url": self._read_base_url(table, kind),
+            "base_url": self._read_base_url(table, kind.base_url),
             "api_key": self._read_key(table, kind),
             "limits": _read_bounds(table.table("limits"), Limits()),
             "resend_on_stale_connection": table.flag("resend_on_stale_connection", default=True),
@@ -78,11 +88,11 @@ class ProviderReader:
             "ca_file": self._read_trust(table),
         }
 
-    def _read_base_url(self, table: Table, kind: ProviderKind) -> str:
+    def _read_base_url(self, table: Table, default: str) -> str:
         url = table.text("base_url")
         allow_insecure = table.flag("allow_insecure", default=False)
         if url is None or not table.checked("base_url", url, Endpoint.parse):
-            return kind.base_url
+            return default
         if not allow_insecure and url.lower().startswith("http:") and not _is_loopback(url):
             table.mistake(
                 "base_url",
@@ -99,8 +109,8 @@ class ProviderReader:
         return path
 
     def _read_key(self, table: Table, kind: ProviderKind) -> Secret | None:
-        advice = f'put the key into the environment and write api_key_env = "{kind.key_example}"'
-        if table.refuse("api_key", "a key may not stand in the file", advice):
+        advice = _key_advice(kind.key_example)
+        if _refuse_key(table, kind.key_example):
             return None
         variable, file = table.text("api_key_env"), table.text("api_key_file")
         if variable is not None and file is not None:
@@ -138,17 +148,26 @@ class ProviderReader:
         return Secret(value)
 
 
-def _read_kind(table: Table) -> ProviderKind | None:
+def _refuse_key(table: Table, example: str) -> bool:
+    return table.refuse("api_key", "a key may not stand in the file", _key_advice(example))
+
+
+def _key_advice(example: str) -> str:
+    return f'put the key into the environment and write api_key_env = "{example}"'
+
+
+def _read_kind(table: Table) -> tuple[ProviderKind | None, ProviderKind | None]:
+    """Return the kind, or `None` and the kind that was probably meant; the mistake is noted."""
     name = table.required_text("kind", f"write kind = {choices(SUPPORTED)}")
     if name is None or name in SUPPORTED:
-        return SUPPORTED.get(name or "")
+        return SUPPORTED.get(name or ""), None
     if name in PLANNED:
         table.mistake("kind", f'"{name}" is not supported by this server yet', f"write {choices(SUPPORTED)}")
-        return None
+        return None, None
     meant = did_you_mean(name, SUPPORTED)
     fix = f'did you mean "{meant}"?' if meant else f"write {choices(SUPPORTED)}"
     table.mistake("kind", f'"{name}" is not a kind of provider', fix)
-    return None
+    return None, SUPPORTED.get(meant or "")
 
 
 def _read_bounds(table: Table, defaults: _Bounds) -> _Bounds:
