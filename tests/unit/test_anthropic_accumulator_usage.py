@@ -261,3 +261,20 @@ def test_a_failure_says_in_which_tier_it_was_served():
 )
 def test_what_else_changes_the_price_is_told(told: dict[str, Any], factor: str | None):
     assert whole({"input_tokens": 5, **told}, {"output_tokens": 9}).price_factor == factor
+
+
+def test_live_usage_holds_no_configured_key():
+    """A gateway that echoes the key as a word of its usage must not hand it to a caller in mid-stream."""
+    accumulator = AnthropicAccumulator(scrub=lambda text: text.replace("sk-key", "[redacted]"))
+    usage = {
+        "input_tokens": 5,
+        "output_tokens": 1,
+        "server_tool_use": {"sk-key_requests": 2},
+        "iterations": [{"type": "compaction-sk-key", "model": "m-sk-key", "input_tokens": 3}],
+    }
+    accumulator.feed(sse(wire.start(usage)))
+    known_usage, (beside,), certainty = accumulator.told_usage()
+    assert known_usage is not None
+    assert dict(known_usage.hosted_tool_requests) == {"[redacted]": 2}
+    assert (beside.kind, beside.model) == ("compaction-[redacted]", "m-[redacted]")
+    assert certainty is Certainty.AT_LEAST

@@ -258,12 +258,22 @@ class Accumulator(ABC):
 
     def told_usage(self) -> tuple[Usage | None, tuple[AdditionalUsage, ...], Certainty]:
         """Return usage, additional usage and certainty alone: providers that tell them with every chunk are asked
-        that often, and must not pay for the text each time."""
-        usage = self._usage()
+        that often, and must not pay for the text each time.
+
+        It goes to callers as it is, so that configured keys are scrubbed from the provider's words here.
+        """
+        usage, scrub = self._usage(), self._scrub
+        additional = tuple(
+            msgspec.structs.replace(extra, kind=scrub(extra.kind), model=extra.model and scrub(extra.model))
+            for extra in self._additional_usage()
+        )
         if usage is None or not usage.is_seen:
-            return usage, self._additional_usage(), Certainty.UNKNOWN
+            return usage, additional, Certainty.UNKNOWN
+        if usage.hosted_tool_requests:
+            hosted = {scrub(tool): requests for tool, requests in usage.hosted_tool_requests.items()}
+            usage = msgspec.structs.replace(usage, hosted_tool_requests=hosted)
         certainty = Certainty.EXACT if self._usage_is_final() else Certainty.AT_LEAST
-        return usage, self._additional_usage(), certainty
+        return usage, additional, certainty
 
     @property
     def _started(self) -> bool:
