@@ -143,7 +143,7 @@ def test_the_titles_of_failures_are_the_words_of_the_contract():
 
 
 def test_a_list_shows_the_base_rates_and_that_there_are_more():
-    tier = PriceTier("3", "15", "", "", "", 0, "")
+    tier = PriceTier("3", "15", "", "", "", 0, "", "", "")
     assert bill.rates(Price("USD", (tier,), {})) == "3 / 15 USD"
     assert bill.rates(Price("USD", (tier, tier), {})) == "3 / 15 USD and more"
     assert bill.rates(None) == ""
@@ -153,3 +153,24 @@ def test_who_found_no_server_is_told_how_to_get_one():
     rows = dict(bill.of_error(errors.NotConnectedError("x", retryable=True, certainty=Certainty.NONE)))
     assert "`modelmeter serve`" in rows["repeat"]
     assert "--address" in rows["repeat"]
+
+
+@pytest.mark.parametrize(
+    ("details", "text"),
+    [
+        ({}, "m"),
+        ({"attempts_total": 1}, "m, asked of p"),
+        ({"attempts_total": 1, "disposition": Disposition.LANDED}, "m, served by p"),
+        ({"attempts_total": 1, "model_served": "m-1"}, "m as m-1, served by p"),
+    ],
+    ids=["before dispatch", "asked", "generated", "named by the provider"],
+)
+def test_a_provider_served_a_failed_call_only_if_it_showed_that_it_did(details, text):
+    assert rows(model_asked="m", target="p", **details)["model"] == text
+
+
+def test_every_rate_of_a_price_has_a_name_in_the_list():
+    tier = PriceTier("1", "2", "3", "4", "5", 0, "", "6", "7")
+    (_, (scope, text)) = bill.of_price(Price("USD", (tier,), {}))
+    assert (scope, [part.rpartition(" ")[2] for part in text.split(", ")]) == ("base", list("1234567"))
+    assert text.endswith("audio input 6, audio output 7")

@@ -13,7 +13,7 @@ import pytest
 from modelmeter.v1 import completion_pb2, error_pb2, model_service_pb2, usage_pb2
 from modelmeter.v1.model_service_pb2 import StreamCompleteResponse
 from tests.support.command_line import COMMAND, run, run_on_terminal, started
-from tests.support.scripted_service import answering, failing, model_error, streaming
+from tests.support.scripted_service import answering, completion, failing, model_error, streaming
 
 COMPLETION = completion_pb2.Completion(
     text="The answer.",
@@ -207,9 +207,7 @@ async def test_calls_of_tools_follow_the_text_one_a_line(service, address):
     from modelmeter.v1 import message_pb2
 
     tool_call = message_pb2.ToolCall(id="t1", name="clock", arguments_json='{"city": "Oslo"}')
-    service.script(
-        "Complete", answering(completion_pb2.Completion(text="Let me see.", tool_calls=[tool_call]))
-    )
+    service.script("Complete", answering(completion(text="Let me see.", tool_calls=[tool_call])))
     result = await run("call", "m", "Hi", "--address", address, "--no-stream")
     text, line = result.out.splitlines()
     assert text == "Let me see."

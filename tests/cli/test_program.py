@@ -94,3 +94,11 @@ def test_the_document_tells_every_command_and_every_variable():
     assert [name for name in names if f"`modelmeter {name}" not in text] == []
     variables = {param.envvar for command in commands for param in command.params if param.envvar}
     assert [name for name in variables if f"| `{name}` |" not in text] == []
+
+
+@pytest.mark.parametrize("command", [("call", "m", "Hi"), ("models",)], ids=["call", "models"])
+@pytest.mark.parametrize("address", ["", " "])
+async def test_an_empty_address_is_a_wrong_command_line(command, address):
+    result = await run(*command, "--address", address)
+    assert result.code == 2
+    assert "name a server as HOST:PORT" in result.err

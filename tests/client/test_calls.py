@@ -12,7 +12,7 @@ import pytest
 
 import modelmeter
 from modelmeter import AsyncClient, Client, LostContactError, RefusedError
-from modelmeter.v1 import completion_pb2, error_pb2, model_service_pb2
+from modelmeter.v1 import error_pb2, model_service_pb2
 from modelmeter.v1.model_service_pb2 import (
     CompleteRequest,
     GetModelResponse,
@@ -23,6 +23,7 @@ from tests.client.faces import face
 from tests.support.scripted_service import (
     aborting,
     answering,
+    completion,
     failing,
     in_turn,
     model_error,
@@ -34,7 +35,7 @@ METHODS = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].methods_
 
 
 async def test_a_call_returns_the_completion(client, service):
-    service.script("Complete", answering(completion_pb2.Completion(text="hello", call_id="c")))
+    service.script("Complete", answering(completion(text="hello", call_id="c")))
     answer = await client.complete("replay/default", "Hi", system="be brief")
     assert (answer.text, answer.call_id) == ("hello", "c")
     (request,) = service.requests
@@ -227,12 +228,11 @@ def test_an_async_client_can_be_made_before_there_is_a_loop():
 
 async def test_answers_above_the_default_limit_of_grpc_arrive(client, service):
     text = "x" * (5 * 1024 * 1024)
-    service.script("Complete", answering(completion_pb2.Completion(text=text)))
-    completion = StreamCompleteResponse(completion=completion_pb2.Completion(text=text))
-    service.script("StreamComplete", streaming(completion))
+    service.script("Complete", answering(completion(text=text)))
+    service.script("StreamComplete", streaming(StreamCompleteResponse(completion=completion(text=text))))
     assert len((await client.complete("m", "hi")).text) == len(text)
-    _, completion = await client.texts("m", "hi")
-    assert len(completion.text) == len(text)
+    _, streamed = await client.texts("m", "hi")
+    assert len(streamed.text) == len(text)
 
 
 async def test_many_threads_share_one_client(service, address):

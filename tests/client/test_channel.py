@@ -109,3 +109,46 @@ def test_a_token_never_crosses_a_network_in_the_clear(client):
         client("models.example.test:443", token="abc")
     client("models.example.test:443", token="abc", credentials=grpc.ssl_channel_credentials())
     client("127.0.0.1:50051", token="abc")
+
+
+@pytest.mark.parametrize("timeout", [1e9, 1e10, 1e18, 1e300, 10**400])
+def test_a_timeout_longer_than_a_clock_holds_is_long_and_not_over(timeout):
+    assert deadline(timeout, 600) == deadline(None, timeout) == 1e9
+
+
+@pytest.mark.parametrize("key", ["a b", "", ":path", "a+b", "é", "a\n"])
+def test_a_key_that_no_header_may_have_is_refused_by_name(key):
+    with pytest.raises(ValueError, match="no key of metadata"):
+        call_metadata({key: "x"}, None)
+
+
+@pytest.mark.parametrize("value", ["x\n", "é", "\x7f", "\t", "\ud800", b"\xff"])
+def test_a_value_that_no_header_may_have_is_refused_and_not_quoted(value):
+    with pytest.raises(ValueError, match="metadata 'x-secret' is printable ASCII") as caught:
+        call_metadata({"X-Secret": value}, None)
+    assert repr(value) not in str(caught.value)
+
+
+@pytest.mark.parametrize(("key", "value"), [("a", 1), ("a", None), ("a-bin", "x")])
+def test_a_value_of_the_wrong_type_is_named_with_its_type(key, value):
+    with pytest.raises(TypeError, match=f"'{key}' is .*, not {type(value).__name__}"):
+        call_metadata({key: value}, None)
+
+
+def test_bytes_pass_under_a_binary_key_and_printable_text_under_any_other():
+    pairs = (("a-bin", b"\x00\xff"), ("a_b.c-d0", " ~!"), ("a", b"x"), ("a", ""))
+    assert call_metadata(pairs, None) == pairs
+
+
+@pytest.mark.parametrize("client", [Client, AsyncClient])
+@pytest.mark.parametrize("target", ["127.0.0.1:50051", "models.example.test:443"])
+def test_a_token_with_its_line_end_is_refused_at_once_and_not_quoted(client, target):
+    with pytest.raises(ValueError, match="line end") as caught:
+        client(target, token="secret\n", credentials=grpc.ssl_channel_credentials())
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("client", [Client, AsyncClient])
+def test_a_token_of_bytes_is_refused_and_not_sent_as_what_python_prints(client):
+    with pytest.raises(TypeError, match="a token is text, not bytes"):
+        client("127.0.0.1:50051", token=b"secret")

@@ -96,6 +96,7 @@ async def test_an_error_carries_what_happened_and_where(client, service):
     assert str(error) == error.message == "a sentence"
     assert (error.cause, error.stage) == ("IDLE_TIMEOUT", Stage.BODY)
     assert (error.model_asked, error.model_served, error.target) == ("asked", "served", "target")
+    assert error.service_tier == "batch"
     assert (error.http_status, error.provider_code) == (529, "overloaded_error")
     assert (error.provider_request_id, error.provider_response_id) == ("req-1", "resp-1")
     assert [(each.number, each.http_status, each.stage) for each in error.attempts] == [(1, 529, Stage.BODY)]

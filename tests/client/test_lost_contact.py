@@ -20,6 +20,7 @@ from modelmeter import (
     LostContactError,
     ModelmeterError,
     NotConnectedError,
+    RefusedError,
     Stage,
 )
 from modelmeter.v1 import completion_pb2, error_pb2, usage_pb2
@@ -28,6 +29,8 @@ from tests.client.faces import face
 from tests.support.scripted_service import (
     DETAILS_KEY,
     aborting,
+    answering,
+    completion,
     failing,
     model_error,
     returning,
@@ -61,7 +64,7 @@ def _assert_nothing_is_known(error: ModelmeterError) -> None:
     assert (error.may_have_generated, error.retryable, error.cost) == (True, False, None)
     assert (error.call_id, error.model_asked) == (CALL_ID, "model")
     assert CALL_ID in error.message
-    assert "LedgerService.GetCall" in error.message
+    assert "A server with a ledger can tell" in error.message
 
 
 async def test_a_deadline_of_the_clients_own_leaves_the_bill_unknown(client, service):
@@ -248,3 +251,65 @@ async def test_the_status_of_a_failed_stream_wins_over_its_last_event(client, se
     status = failing(model_error(error_pb2.ERROR_KIND_INTERRUPTED))
     service.script("StreamComplete", streaming(failed, then=status))
     assert (await _caught(client.events("model", "hi"))).kind is ErrorKind.INTERRUPTED
+
+
+async def test_metadata_that_no_call_can_hold_is_a_value_error_of_either_client(client, service):
+    for ask in (client.complete, client.events):
+        with pytest.raises(ValueError, match="printable ASCII"):
+            await ask("model", "hi", metadata={"a": "x\n"})
+    assert service.requests == []
+
+
+async def test_a_huge_timeout_is_no_deadline_in_the_past(client, service):
+    assert (await client.complete("model", "hi", timeout=1e18)).text == "hello"
+    assert service.time_remaining[0] > 1e7
+
+
+def _assert_refused_before_it_was_read(error: ModelmeterError) -> None:
+    assert (type(error), error.code) == (RefusedError, grpc.StatusCode.RESOURCE_EXHAUSTED)
+    assert (error.certainty, error.disposition) == (Certainty.NONE, Disposition.DID_NOT_HAPPEN)
+    assert (error.may_have_generated, error.retryable) == (False, False)
+    assert (error.cause, error.effect_outcome) == (Cause.LIMIT, EffectOutcome.REJECTED)
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("most", [1_000, -1], ids=["at the client", "at the server"])
+async def test_a_request_that_is_too_large_to_be_read_was_certainly_not_billed(address, service, kind, most):
+    options = {"grpc.max_send_message_length": most}
+    async with face(kind, address, options=options) as client:
+        _assert_refused_before_it_was_read(await _caught(client.complete("model", "x" * 5_000_000)))
+        _assert_refused_before_it_was_read(await _caught(client.events("model", "x" * 5_000_000)))
+    assert service.requests == []
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_an_answer_that_is_too_large_may_have_been_billed(address, service, kind):
+    service.script("Complete", answering(completion(text="x" * 5_000)))
+    async with face(kind, address, options={"grpc.max_receive_message_length": 1_000}) as client:
+        error = await _caught(client.complete("model", "hi", call_id=CALL_ID))
+    _assert_nothing_is_known(error)
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("target", ["", "ipv4:here", "unix:"])
+async def test_to_what_is_no_address_nothing_was_sent(kind, target):
+    async with face(kind, target) as client:
+        error = await _caught(client.complete("model", "hi"))
+    assert (type(error), error.certainty) == (NotConnectedError, Certainty.NONE)
+    assert not error.may_have_generated
+
+
+async def test_an_answer_that_does_not_say_how_sure_its_bill_is_is_no_outcome(client, service):
+    said = completion_pb2.Completion(text="hello")
+    service.script("Complete", answering(said))
+    service.script("StreamComplete", streaming(StreamCompleteResponse(completion=said)))
+    _assert_nothing_is_known(await _caught(client.complete("model", "hi", call_id=CALL_ID)))
+    _assert_nothing_is_known(await _caught(client.events("model", "hi", call_id=CALL_ID)))
+
+
+async def test_a_failure_of_no_kind_and_no_certainty_is_no_verdict(client, service):
+    service.script("Complete", failing(error_pb2.ModelError()))
+    _assert_nothing_is_known(await _caught(client.complete("model", "hi", call_id=CALL_ID)))
+    in_band = streaming(StreamCompleteResponse(failed=error_pb2.ModelError()))
+    service.script("StreamComplete", in_band)
+    _assert_nothing_is_known(await _caught(client.events("model", "hi", call_id=CALL_ID)))

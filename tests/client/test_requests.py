@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import uuid
 from typing import Any, get_type_hints
 
@@ -219,3 +220,25 @@ def test_a_medium_has_one_source(medium):
 def test_the_flush_interval_is_exact_to_the_nanosecond(nanos):
     interval = stream_request(CompleteRequest(), nanos / 1e9).flush_interval
     assert interval.ToNanoseconds() == nanos
+
+
+@pytest.mark.parametrize("seconds", [math.inf, -math.inf, math.nan, 1e300, 4e11])
+def test_a_flush_interval_that_no_duration_holds_is_a_value_error(seconds):
+    with pytest.raises(ValueError, match="flush_interval is a number of seconds"):
+        stream_request(CompleteRequest(), seconds)
+
+
+def test_a_negative_flush_interval_is_sent_with_one_sign_for_the_server_to_refuse():
+    interval = stream_request(CompleteRequest(), -1.5).flush_interval
+    assert (interval.seconds, interval.nanos) == (-1, -500_000_000)
+
+
+@pytest.mark.parametrize("prompt", [b"hi", bytearray(b"hi"), {"role": "user"}, 7, Message.user("hi")])
+def test_a_prompt_of_the_wrong_type_is_named_by_its_own_type(prompt):
+    with pytest.raises(TypeError, match=f"text or a list of Message, not {type(prompt).__name__}$"):
+        complete_request("m", prompt)
+
+
+def test_a_prompt_may_be_any_run_of_messages():
+    turns = (Message.user("a"), Message.user("b"))
+    assert complete_request("m", iter(turns), call_id="c") == complete_request("m", turns, call_id="c")  # type: ignore[arg-type]

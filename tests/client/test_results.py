@@ -179,7 +179,11 @@ def test_a_model_reads_as_it_was_said():
         max_sensitivity=message_pb2.SENSITIVITY_PUBLIC,
         price=model_service_pb2.Price(
             currency="USD",
-            tiers=[model_service_pb2.PriceTier(input="5", output="25", above_input_tokens=200_000)],
+            tiers=[
+                model_service_pb2.PriceTier(
+                    input="5", output="25", above_input_tokens=200_000, input_audio="40", output_audio="80"
+                )
+            ],
             hosted_tool_requests={"web_search": "0.01"},
         ),
     )
@@ -189,6 +193,7 @@ def test_a_model_reads_as_it_was_said():
     assert (model.name, model.max_output_tokens, model.max_sensitivity) == ("claude", 16_384, "PUBLIC")
     assert model.price is not None
     assert (model.price.tiers[0].output, model.price.tiers[0].above_input_tokens) == ("25", 200_000)
+    assert (model.price.tiers[0].input_audio, model.price.tiers[0].output_audio) == ("40", "80")
     assert model.price.hosted_tool_requests == {"web_search": "0.01"}
     assert model_from(model_service_pb2.Model()).price is None
 

@@ -15,12 +15,13 @@ import pytest
 from modelmeter import Cause, Client, LostContactError, TextDelta
 from modelmeter.v1 import completion_pb2, model_service_pb2
 from modelmeter.v1.model_service_pb2 import CompleteResponse, StreamCompleteResponse
+from tests.support.scripted_service import completion
 
 SERVICE = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"]
 COMPLETE = SERVICE.methods_by_name["Complete"]
 STREAM = SERVICE.methods_by_name["StreamComplete"]
 TEXT = StreamCompleteResponse(text=completion_pb2.TextDelta(text="a"))
-DONE = StreamCompleteResponse(completion=completion_pb2.Completion(text="a"))
+DONE = StreamCompleteResponse(completion=completion(text="a"))
 OK = (grpc.StatusCode.OK, "")
 LATE = (grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
@@ -153,7 +154,7 @@ def test_a_call_without_a_deadline_outlives_any_clock(bench):
     result, rpc = bench.complete(timeout=math.inf)
     bench.clock.sleep_for(10**9)
     assert not result.done()
-    rpc.terminate(CompleteResponse(completion=completion_pb2.Completion(text="late")), (), *OK)
+    rpc.terminate(CompleteResponse(completion=completion(text="late")), (), *OK)
     assert result.result(timeout=10).text == "late"
 
 

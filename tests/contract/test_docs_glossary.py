@@ -22,6 +22,7 @@ from tests.support.markdown import code_words, table
 ON_THE_CALL = "stands on CallOutcome, which holds the result together with its call"
 FROM_THE_MODEL = "is the model's: ModelSpec says it once for all its calls"
 OF_THE_STATUS = "travels in the gRPC status beside the ModelError"
+OF_THE_COST = "makes the cost a lower bound, which is how a caller hears of it"
 FOR_THE_RECORD = "is kept for the record and is not sent"
 AS_IT_CAME = "the message itself, for fields that this client does not know yet"
 CONSTANT = "is the same for every answer, so that only the wire writes it"
@@ -63,6 +64,7 @@ WORDS = [
             "result": "holds the answer itself",
             "model": FROM_THE_MODEL,
             "labels": "are the caller's own, for the record",
+            "price_factor": OF_THE_COST,
         },
         only_client={"proto": AS_IT_CAME},
     ),
@@ -83,6 +85,7 @@ WORDS = [
             "resource": OF_THE_STATUS,
             "partial_text": FOR_THE_RECORD,
             "provider_body": FOR_THE_RECORD,
+            "price_factor": OF_THE_COST,
         },
         only_client={
             "proto": AS_IT_CAME,

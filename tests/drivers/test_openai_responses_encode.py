@@ -168,14 +168,23 @@ def test_parallel_calls_are_switched_off_beside_the_choice():
 
 def test_a_continuation_pairs_the_call_with_its_output():
     call = ToolCallPart(id="c1", name="look", arguments_json='{"z":1.50,"a":1}')
-    failed = user(ToolResultPart(call_id="c1", output="no sky", failed=True), TextPart("Well?"))
-    items = body_of(ask_messages(HELLO, assistant(TextPart("I look."), call), failed))["input"]
+    result = user(ToolResultPart(call_id="c1", output="blue sky"), TextPart("Well?"))
+    items = body_of(ask_messages(HELLO, assistant(TextPart("I look."), call), result))["input"]
     assert items[1:] == [
         {"role": "assistant", "content": "I look."},
         {"type": "function_call", "call_id": "c1", "name": "look", "arguments": '{"z":1.50,"a":1}'},
-        {"type": "function_call_output", "call_id": "c1", "output": "no sky"},
+        {"type": "function_call_output", "call_id": "c1", "output": "blue sky"},
         {"role": "user", "content": [{"type": "input_text", "text": "Well?"}]},
     ]
+
+
+@pytest.mark.parametrize("free_text", [False, True])
+def test_the_output_of_a_failed_call_says_that_it_failed(free_text):
+    call = ToolCallPart(id="c1", name="look", arguments_json="{}", free_text=free_text)
+    for output, said in (("no sky", "The tool failed: no sky"), ("", "The tool failed")):
+        failed = user(ToolResultPart(call_id="c1", output=output, failed=True))
+        items = body_of(ask_messages(HELLO, assistant(call), failed))["input"]
+        assert items[-1]["output"] == said
 
 
 def test_free_text_calls_are_items_of_their_own_type():

@@ -8,6 +8,7 @@ import pytest
 
 from modelmeter.v1 import message_pb2, model_service_pb2
 from modelmeter_server.core.pricing import PriceTable, Tier, nanos_per_million
+from modelmeter_server.rpc.convert_model import fill_model
 from tests.support.running_server import MODEL, Details, serving
 from tests.support.scripted_driver import ScriptedDriver, answering
 
@@ -66,3 +67,17 @@ async def test_a_model_that_is_not_there_or_not_named_is_refused(name, code):
             await running.stub.GetModel(model_service_pb2.GetModelRequest(name=name), timeout=5)
     assert caught.value.code().name == code
     assert Details(caught.value).info.reason == "REFUSED"
+
+
+def test_every_rate_that_can_be_configured_is_told():
+    tier = Tier(
+        **{name: 1 for name in Tier.__struct_fields__ if name != "service_tier"}, service_tier="batch"
+    )
+    message = model_service_pb2.Model()
+    price = PriceTable(currency="USD", tiers=(tier,))
+    fill_model(message, msgspec.structs.replace(MODEL, price=price))
+    told = {field.name: value for field, value in message.price.tiers[0].ListFields()}
+    assert told.keys() == set(Tier.__struct_fields__)
+    assert {value for name, value in told.items() if name not in ("above_input_tokens", "service_tier")} == {
+        "0.000000001"
+    }

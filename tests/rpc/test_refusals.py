@@ -164,3 +164,32 @@ async def test_many_mistakes_fit_the_trailers_of_a_real_connection():
     details = await refused(request)
     assert len(details.bad_request.field_violations) > 5
     assert "more mistakes" in details.bad_request.field_violations[-1].description
+
+
+@pytest.mark.parametrize("shape", ["messages", "parts", "tools", "stop_sequences", "labels"])
+async def test_a_request_of_too_many_things_is_refused_with_one_mistake_each(shape):
+    request = asking()
+    if shape == "messages":
+        request.messages.messages.extend([message_pb2.Message()] * 50_000)
+    elif shape == "parts":
+        part = message_pb2.Part(text="a")
+        turn = message_pb2.Message(role=message_pb2.ROLE_USER, parts=[part] * 10_000)
+        request.messages.messages.extend([turn] * 5)
+    elif shape == "labels":
+        for index in range(50_000):
+            request.labels[str(index)] = ""
+    else:
+        thing = {"tools": message_pb2.Tool(name="a"), "stop_sequences": "a"}[shape]
+        getattr(request, shape).extend([thing] * 50_000)
+    details = await refused(request)
+    first = details.bad_request.field_violations[0]
+    assert first.field == {"messages": "messages.messages", "parts": "messages.messages"}.get(shape, shape)
+    assert "at most" in first.description
+
+
+async def test_a_large_request_is_refused_for_its_mistakes_like_any_other():
+    prose = "x" * (2 << 20)
+    assert fields(await refused(asking(prose, call_id="7", stop_sequences=[""]))) >= {
+        "call_id",
+        "stop_sequences[0]",
+    }

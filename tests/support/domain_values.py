@@ -99,6 +99,7 @@ def failures(draw: st.DrawFn) -> Failure:
         estimated_output_tokens=draw(st.none() | counts),
         cost=draw(st.none() | costs),
         model_served=draw(maybe_texts),
+        service_tier=draw(maybe_texts),
         http_status=draw(st.none() | st.integers(100, 599)),
         provider_code=draw(maybe_texts),
         provider_request_id=draw(maybe_texts),

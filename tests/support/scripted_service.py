@@ -56,8 +56,8 @@ class ScriptedService(ModelServiceServicer):
         self.reached = asyncio.Event()
         self.cancelled = asyncio.Event()
         self._scripts: dict[str, Script] = {
-            "Complete": answering(completion_pb2.Completion(text="hello")),
-            "StreamComplete": streaming(StreamCompleteResponse(completion=completion_pb2.Completion())),
+            "Complete": answering(completion(text="hello")),
+            "StreamComplete": streaming(StreamCompleteResponse(completion=completion())),
             "ListModels": returning(ListModelsResponse()),
             "GetModel": returning(GetModelResponse()),
         }
@@ -133,9 +133,14 @@ def returning(response: Any) -> Script:
     return script
 
 
-def answering(completion: completion_pb2.Completion) -> Script:
+def completion(**fields: Any) -> completion_pb2.Completion:
+    """Return an answer that says how sure its bill is, as every one of the service does."""
+    return completion_pb2.Completion(**{"certainty": usage_pb2.CERTAINTY_EXACT, **fields})
+
+
+def answering(answer: completion_pb2.Completion) -> Script:
     """Return a script of Complete that answers with a completion."""
-    return returning(CompleteResponse(completion=completion))
+    return returning(CompleteResponse(completion=answer))
 
 
 def streaming(*messages: StreamCompleteResponse, then: Script | None = None) -> Script:
@@ -222,6 +227,7 @@ def model_error(kind: int, **fields: Any) -> error_pb2.ModelError:
         "stage": error_pb2.STAGE_BODY,
         "model_asked": "asked",
         "model_served": "served",
+        "service_tier": "batch",
         "target": "target",
         "message": "a sentence",
         "usage": usage_pb2.Usage(input_tokens=11, output_tokens=0, hosted_tool_requests={"web_search": 2}),

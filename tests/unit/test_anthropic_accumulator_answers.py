@@ -50,6 +50,16 @@ def outcomes(*blocks: list[Json], reason: str | None = "end_turn", expect: Expec
 # Tools
 
 
+def test_the_argument_pieces_joined_are_the_arguments_also_where_the_model_gave_none():
+    for data in both(wire.tool_block(0, "look"), wire.tool_block(1, "find", '{"a":1}'), reason="tool_use"):
+        accumulator = AnthropicAccumulator(deltas=True)
+        outcome = answer(accumulator, data)
+        assert [call.arguments_json for call in outcome.tool_calls] == ["{}", '{"a":1}']
+        assert joined_calls(accumulator.drain()) == [
+            (call.id, call.name, call.arguments_json) for call in outcome.tool_calls
+        ]
+
+
 def test_a_thinking_tool_turn_with_no_text_is_an_answer_not_an_empty_one():
     for outcome in outcomes(
         wire.thinking_block(0, "hm"), wire.tool_block(1, "look", "{}"), reason="tool_use"

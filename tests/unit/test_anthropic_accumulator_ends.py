@@ -217,7 +217,7 @@ def test_a_document_that_was_cut_after_its_content_keeps_the_text_and_an_estimat
 
 
 @pytest.mark.parametrize(
-    "page", [b"<html>\n<body>502</body>\n", b"upstream error\r\nlater\r\n", b"null\n", b"\xff\xfe\n"]
+    "page", [b"<html>\n<body>502</body>\n", b"upstream error\r\nlater\r\n", b"dat:\n", b"\xff\xfe\n"]
 )
 def test_a_page_with_status_200_may_have_generated(page: bytes):
     for end in End:
@@ -233,9 +233,67 @@ def test_an_empty_200_is_unavailable(data: bytes):
         assert (outcome.kind, outcome.certainty) == (Kind.UNAVAILABLE, Certainty.UNKNOWN)
 
 
-def test_a_fragment_of_a_first_line_says_nothing():
-    assert failed(AnthropicAccumulator(), b"event: mess", End.RESET).kind is Kind.UNAVAILABLE
-    assert failed(AnthropicAccumulator(), b"<htm", End.RESET).kind is Kind.UNAVAILABLE
+@pytest.mark.parametrize("fragment", [b"event: mess", b"da", b": pi", b":", b" \r\nid", b"error: {"])
+def test_a_fragment_that_may_begin_a_field_or_a_comment_says_nothing(fragment: bytes):
+    assert failed(AnthropicAccumulator(), fragment, End.RESET).kind is Kind.UNAVAILABLE
+
+
+@pytest.mark.parametrize("fragment", [b"<htm", b"upstream", b"dates: x", b"errors", b'"half', b"\xff", b"4"])
+def test_a_fragment_that_begins_no_field_was_an_answer(fragment: bytes):
+    for end in (End.RESET, End.CUT):
+        assert failed(AnthropicAccumulator(), fragment, end).kind is Kind.UNACCOUNTED
+
+
+@pytest.mark.parametrize(
+    "body", [b'"sorry"', b"null", b" 42", b"true\n", b"\xef\xbb\xbf-1.5", b'"data: x\\n"']
+)
+def test_a_json_text_or_number_is_no_answer(body: bytes):
+    for pieces in ([body], [body[i : i + 1] for i in range(len(body))]):
+        outcome = failed(AnthropicAccumulator(), pieces)
+        assert (outcome.kind, outcome.cause) == (Kind.UNUSABLE, Cause.PROVIDER)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b'{"type":"error","error":{"type":"overl',
+        b'{"error":{"message":"upstr',
+        b'{"type":"error","message":"x"',
+        b'{"error":"half',
+    ],
+)
+def test_an_error_object_that_was_cut_is_none(start: bytes):
+    assert failed(AnthropicAccumulator(), start, End.RESET).kind is Kind.UNACCOUNTED
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        b'{"type":"error","error":{"type":"overloaded_error"}',
+        b'{"error":{"type":"overloaded_error"},"requ',
+        b'{"type":"error","code":"overloaded_error"}',
+    ],
+)
+def test_an_error_that_came_whole_before_the_cut_is_one(whole: bytes):
+    outcome = failed(AnthropicAccumulator(), whole, End.RESET)
+    assert (outcome.kind, outcome.provider_code) == (Kind.RATE_LIMITED, "overloaded_error")
+
+
+@pytest.mark.parametrize("content", [[], [{"type": "text", "text": "par"}]])
+def test_an_error_beside_the_content_wins_and_keeps_the_bill(content: list):
+    document = wire.document(*content, error={"type": "overloaded_error", "message": "over"})
+    cut_off = document[: document.rindex(b"}")]
+    for body, end in ((document, End.CLEAN), (document, End.RESET), (cut_off, End.RESET)):
+        outcome = failed(AnthropicAccumulator(), body, end)
+        assert (outcome.kind, outcome.provider_code) == (Kind.INTERRUPTED, "overloaded_error")
+    empty = wire.document({"type": "text", "text": "Hi"}, error={})
+    assert answer(AnthropicAccumulator(), empty).text == "Hi"
+
+
+def test_a_document_that_ends_cleanly_and_is_no_json_is_the_providers_doing():
+    outcome = failed(AnthropicAccumulator(), b'{"type":"message","id":', End.CLEAN)
+    assert (outcome.kind, outcome.cause) == (Kind.UNACCOUNTED, Cause.PROVIDER)
+    assert failed(AnthropicAccumulator(), b'{"type":"message","id":', End.RESET).cause is Cause.NETWORK
 
 
 def test_an_event_over_the_limit_is_a_dead_connection_and_the_events_before_it_count():

@@ -7,9 +7,10 @@ import json
 import pytest
 
 from modelmeter_server.core.accumulators import AnthropicAccumulator
+from modelmeter_server.core.accumulators.accumulator import MAX_PARTS
 from modelmeter_server.core.answers import Answer, Expectation, TextDelta
 from modelmeter_server.core.errors import Failure
-from modelmeter_server.core.outcomes import End, Kind
+from modelmeter_server.core.outcomes import Cause, End, Kind
 from modelmeter_server.core.requests import FORCED_TOOL
 from tests.support import anthropic_events as wire
 from tests.support.json_damage import critical_depths, nest
@@ -183,3 +184,23 @@ def test_configured_keys_are_scrubbed_before_words_are_cut():
         accumulator = AnthropicAccumulator(scrub=lambda text: text.replace(key, "[redacted]"))
         outcome = failed(accumulator, sse(*events))
         assert "kkk" not in outcome.message + (outcome.provider_code or "")
+
+
+def test_a_member_nested_too_deeply_costs_neither_the_stop_reason_nor_the_usage_nor_the_end():
+    deep = b"[" * 100_000 + b"]" * 100_000
+    ended = b'event: message_delta\ndata: {"delta":{"stop_reason":"max_tokens"},"usage":{"output_tokens":700},"z":'
+    stop = b'event: message_stop\ndata: {"type":"message_stop","z":'
+    stream = sse(wire.start(), *wire.text_block(0, "x")) + ended + deep + b"}\n\n" + stop + deep + b"}\n\n"
+    outcome = answer(AnthropicAccumulator(), stream)
+    assert outcome.usage is not None
+    assert (outcome.usage.output_tokens, outcome.truncated) == (700, True)
+
+
+def test_a_body_of_a_million_blocks_is_read_no_further_than_the_limit():
+    head, bracket, rest = wire.document({"type": "text", "text": "x"}).partition(b"[")
+    body = head + bracket + b"0," * 10**6 + rest
+    accumulator = AnthropicAccumulator()
+    outcome = failed(accumulator, body)
+    assert (outcome.kind, outcome.cause) == (Kind.INTERRUPTED, Cause.LIMIT)
+    assert "more than 10000 parts" in outcome.message
+    assert accumulator._parts == MAX_PARTS + 1

@@ -219,3 +219,62 @@ def test_the_figures_of_one_body_are_those_of_the_stream():
     assert buffered == streamed
     assert isinstance(buffered, Answer)
     assert buffered.service_tier == "batch"
+
+
+def test_a_cost_told_only_before_the_stop_reason_is_a_lower_bound():
+    early = whole({"input_tokens": 5, "cost": 0.000001}, {"output_tokens": 9}).cost
+    late = whole({"input_tokens": 5, "cost": 0.000001}, {"output_tokens": 9, "cost": 0.002}).cost
+    assert early is not None
+    assert late is not None
+    assert (early.nano_units, early.certainty) == (1_000, Certainty.AT_LEAST)
+    assert (late.nano_units, late.certainty) == (2_000_000, Certainty.EXACT)
+
+
+def test_requests_to_hosted_tools_alone_are_figures():
+    for first in ({"input_tokens": 0, "output_tokens": 0}, {}):
+        usage = {**first, "server_tool_use": {"web_search_requests": 3}}
+        outcome = failed(AnthropicAccumulator(), sse(wire.start(usage), *TEXT))
+        assert (outcome.kind, outcome.certainty) == (Kind.INTERRUPTED, Certainty.AT_LEAST)
+        assert outcome.usage is not None
+        assert outcome.usage.hosted_tool_requests == {"web_search": 3}
+
+
+def test_a_failure_says_in_which_tier_it_was_served():
+    start = wire.start({"input_tokens": 5, "service_tier": "priority"})
+    severed = failed(AnthropicAccumulator(), sse(start, *TEXT))
+    refused = failed(
+        AnthropicAccumulator(), sse(start, *TEXT, wire.ended("refusal", {"output_tokens": 9}), wire.STOP)
+    )
+    assert (severed.kind, severed.service_tier) == (Kind.INTERRUPTED, "priority")
+    assert (refused.kind, refused.service_tier) == (Kind.UNUSABLE, "priority")
+
+
+@pytest.mark.parametrize(
+    ("told", "factor"),
+    [
+        ({"inference_geo": "us"}, "inference_geo=us"),
+        ({"speed": "fast"}, "speed=fast"),
+        ({"inference_geo": "not_available", "speed": "standard"}, None),
+        ({"inference_geo": "global", "speed": None}, None),
+        ({"inference_geo": ["us"]}, None),
+    ],
+)
+def test_what_else_changes_the_price_is_told(told: dict[str, Any], factor: str | None):
+    assert whole({"input_tokens": 5, **told}, {"output_tokens": 9}).price_factor == factor
+
+
+def test_live_usage_holds_no_configured_key():
+    """A gateway that echoes the key as a word of its usage must not hand it to a caller in mid-stream."""
+    accumulator = AnthropicAccumulator(scrub=lambda text: text.replace("sk-key", "[redacted]"))
+    usage = {
+        "input_tokens": 5,
+        "output_tokens": 1,
+        "server_tool_use": {"sk-key_requests": 2},
+        "iterations": [{"type": "compaction-sk-key", "model": "m-sk-key", "input_tokens": 3}],
+    }
+    accumulator.feed(sse(wire.start(usage)))
+    known_usage, (beside,), certainty = accumulator.told_usage()
+    assert known_usage is not None
+    assert dict(known_usage.hosted_tool_requests) == {"[redacted]": 2}
+    assert (beside.kind, beside.model) == ("compaction-[redacted]", "m-[redacted]")
+    assert certainty is Certainty.AT_LEAST

@@ -252,3 +252,23 @@ def test_a_script_file_that_is_not_toml_is_told_by_its_name(mistakes_of, tmp_pat
     (tmp_path / "s.toml").write_text("[scripts.a\n")
     (line,) = mistakes_of(PROVIDER + 'scripts = "s.toml"\n')
     assert line.startswith("s.toml: is not TOML")
+
+
+@pytest.mark.parametrize("kind", ['"anthropc"', '"something else"', '"gemini"', "7"])
+def test_a_key_and_a_bad_address_are_told_beside_a_kind_that_is_none(mistakes_of, kind):
+    text = f'[providers.p]\nkind = {kind}\nbase_url = "ftp://x"\napi_key = "sk-live"\n'
+    lines = mistakes_of(text)
+    assert [line.split(" ")[1] for line in lines] == [
+        "providers.p.kind:",
+        "providers.p.base_url:",
+        "providers.p.api_key:",
+    ]
+    assert "sk-live" not in "".join(lines)
+
+
+def test_an_instance_of_a_misspelt_kind_is_judged_as_the_kind_that_was_meant(mistakes_of):
+    text = '[providers.p]\nkind = "anthropc"\nbase_ul = "https://x"\napi_key_env = "KEY"\n'
+    assert [line.partition(": ")[2] for line in mistakes_of(text)] == [
+        'providers.p.kind: "anthropc" is not a kind of provider; did you mean "anthropic"?',
+        'providers.p.base_ul: unknown key; did you mean "base_url"?',
+    ]

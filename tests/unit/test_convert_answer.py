@@ -101,6 +101,16 @@ def test_every_time_becomes_a_valid_duration(seconds):
 
 
 @pytest.mark.parametrize(
+    ("seconds", "whole", "nanos"),
+    [(1500.5, 1500, 500_000_000), (1.5005, 1, 500_500_000), (0.9999999999, 1, 0), (2e-9, 0, 2)],
+)
+def test_a_time_is_rounded_to_the_nearest_nanosecond(seconds, whole, nanos):
+    message = Duration()
+    fill_duration(message, seconds)
+    assert (message.seconds, message.nanos) == (whole, nanos)
+
+
+@pytest.mark.parametrize(
     ("members", "proto"),
     [
         (words.KINDS, error_pb2.ErrorKind),

@@ -223,7 +223,16 @@ def test_paths_begin_where_the_request_stands_in_the_callers_message():
 
 @pytest.mark.parametrize(
     ("seconds", "nanos", "interval"),
-    [(0, 0, 0.0), (0, 20_000_000, 0.02), (1, 0, 1.0), (1, 1, None), (-1, 0, None)],
+    [
+        (0, 0, 0.0),
+        (0, 20_000_000, 0.02),
+        (1, 0, 1.0),
+        (1, 1, None),
+        (-1, 0, None),
+        (1, -500_000_000, None),
+        (0, 10**9, None),
+        (0, -1, None),
+    ],
 )
 def test_a_flush_interval_is_between_nothing_and_a_second(seconds, nanos, interval):
     message = model_service_pb2.StreamCompleteRequest()

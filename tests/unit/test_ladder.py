@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -113,10 +114,27 @@ def test_a_fault_of_ours_keeps_the_bill():
 
 
 def test_the_providers_own_cost_is_as_certain_as_its_usage():
-    evidence = Evidence(generated=True, usage=BILL, reported_nanos=7)
+    evidence = Evidence(generated=True, usage=BILL, reported_nanos=7, cost_is_final=True)
     expected = Cost(nano_units=7, currency="USD", source=CostSource.PROVIDER, certainty=Certainty.AT_LEAST)
     assert dead(evidence).cost == evidence.cost == expected
+    exact = msgspec.structs.replace(evidence, usage_is_final=True).cost
+    assert exact is not None
+    assert exact.certainty is Certainty.EXACT
     assert Evidence(usage=BILL).cost is None
+
+
+def test_a_cost_told_before_the_end_or_without_usage_is_a_lower_bound():
+    early = Evidence(generated=True, usage=BILL, usage_is_final=True, reported_nanos=7)
+    alone = Evidence(generated=True, usage_is_final=True, reported_nanos=7, cost_is_final=True)
+    for evidence in (early, alone):
+        cost = dead(evidence).cost
+        assert cost is not None
+        assert cost.certainty is Certainty.AT_LEAST
+
+
+def test_a_failure_keeps_what_decides_its_price():
+    outcome = dead(Evidence(generated=True, usage=BILL, service_tier="priority", price_factor="speed=fast"))
+    assert (outcome.service_tier, outcome.price_factor) == ("priority", "speed=fast")
 
 
 @given(EVIDENCE, ENDINGS)

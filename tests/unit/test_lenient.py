@@ -74,9 +74,14 @@ def test_half_a_character_is_kept_for_the_next_delta():
 def test_no_depth_of_nesting_raises_anything_else():
     for depth in critical_depths():
         try:
-            assert read(f'{{"anything": {nest(depth)}, "name": "n"}}'.encode()).name == "n"
+            assert read(f'{{"name": "n", "anything": {nest(depth)}, "index": 7}}'.encode()).name == "n"
         except NotJson:
             continue
+
+
+def test_a_member_nested_too_deeply_never_costs_the_members_before_it():
+    deep = "[" * 100_000 + "]" * 100_000
+    assert read(f'{{"name": "n", "unknown": {deep}}}'.encode()).name == "n"
 
 
 def test_filling_twice_shares_nothing():

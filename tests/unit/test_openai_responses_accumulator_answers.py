@@ -73,6 +73,56 @@ def test_the_terminal_object_is_the_authority():
     assert answer(OpenAIResponsesAccumulator(), sse(*events)).text == "final"
 
 
+BLANK_CALLS = [wire.call(arguments=""), wire.call(arguments=None), wire.call(arguments="", id="call_9")]
+
+
+@pytest.mark.parametrize("blank", BLANK_CALLS)
+def test_streamed_arguments_stand_in_for_blank_ones_of_the_terminal_item(blank: Json):
+    streamed = [wire.added(1, wire.call(arguments="")), wire.arguments(1, '{"at":1}')]
+    unannounced = [wire.arguments(1, '{"at":1}')]
+    for events in (streamed, unannounced, wire.call_events(1, wire.call(), '{"at":1}')):
+        ended = wire.ended(wire.reasoning("hm"), blank)
+        (call,) = answer(OpenAIResponsesAccumulator(), sse(*events, ended)).tool_calls
+        assert (call.id, call.arguments_json) == (blank["call_id"], '{"at":1}')
+
+
+def test_blank_calls_in_another_order_get_their_own_arguments():
+    first, second = wire.call(id="a"), wire.call(id="b")
+    events = [*wire.call_events(0, first, "[1]"), *wire.call_events(1, second, "[2]")]
+    blank = [{**call, "arguments": ""} for call in (second, first)]
+    calls = answer(OpenAIResponsesAccumulator(), sse(*events, wire.ended(*blank))).tool_calls
+    assert [(call.id, call.arguments_json) for call in calls] == [("b", "[2]"), ("a", "[1]")]
+
+
+def test_streamed_input_of_a_custom_tool_stands_in_for_a_blank_one():
+    blank = wire.custom_call(text="")
+    for announced in ([], [wire.added(0, blank)]):
+        events = [*announced, wire.custom_input(0, "ls"), wire.ended(blank)]
+        (call,) = answer(OpenAIResponsesAccumulator(), sse(*events)).tool_calls
+        assert (call.arguments_json, call.free_text) == ("ls", True)
+
+
+@pytest.mark.parametrize("blank", [wire.message(), wire.message(""), {"type": "message"}])
+def test_streamed_text_stands_in_for_a_blank_message_beside_a_call(blank: Json):
+    accumulator = OpenAIResponsesAccumulator(deltas=True)
+    events = [wire.text(0, "Hello"), *wire.call_events(1, wire.call(), "{}"), wire.ended(blank, wire.call())]
+    assert answer(accumulator, sse(*events)).text == joined_text(accumulator.drain()) == "Hello"
+
+
+def test_nothing_streamed_stands_in_for_another_kind_of_item():
+    remark = wire.added(0, {"type": "message", "phase": "commentary"})
+    for events in ([remark, wire.text(0, "hm")], wire.call_events(0, wire.call(), "{}"), []):
+        ended = wire.ended(wire.message(), wire.call(name="run", id="call_9", arguments="[2]"))
+        outcome = answer(OpenAIResponsesAccumulator(), sse(*events, ended))
+        assert (outcome.text, [call.id for call in outcome.tool_calls]) == ("", ["call_9"])
+
+
+def test_streamed_arguments_of_the_forced_tool_stand_in_for_blank_ones():
+    blank = wire.call(FORCED_TOOL, "")
+    events = [wire.added(0, blank), wire.arguments(0, CITY), wire.ended(blank)]
+    assert answer(OpenAIResponsesAccumulator(FORCED), sse(*events)).structured_json == CITY
+
+
 @pytest.mark.parametrize("output", [[], [wire.reasoning("hm")], [wire.message()], [5]], ids=str)
 def test_what_was_streamed_stands_in_for_an_empty_output(output: list[Json]):
     events = [
@@ -302,3 +352,26 @@ def test_joined_deltas_are_the_answer_in_both_forms():
         assert joined_calls(deltas) == [
             (call.id, call.name, call.arguments_json) for call in outcome.tool_calls
         ]
+
+
+@pytest.mark.parametrize("told", ["", '{"at":1}'])
+def test_joined_arguments_are_the_answers_when_they_come_with_the_end_or_not_at_all(told: str):
+    blank, whole = wire.call(arguments=""), wire.call(arguments=told)
+    closed = [wire.added(0, blank), wire.arguments_done(0, ""), wire.item_done(0, blank), wire.ended(whole)]
+    for events in (closed, [wire.added(0, blank), wire.ended(whole)], [wire.ended(whole)]):
+        accumulator = OpenAIResponsesAccumulator(deltas=True)
+        (call,) = answer(accumulator, sse(*events)).tool_calls
+        assert joined_calls(accumulator.drain()) == [("call_1", "look", call.arguments_json)]
+        assert call.arguments_json == (told or "{}")
+
+
+def test_arguments_that_come_before_their_call_is_announced_are_streamed_with_it():
+    accumulator = OpenAIResponsesAccumulator(deltas=True)
+    accumulator.feed(
+        sse(wire.arguments(0, '{"at"'), wire.added(0, wire.call(arguments="")), wire.arguments(0, ":1}"))
+    )
+    assert joined_calls(accumulator.drain()) == [("call_1", "look", '{"at":1}')]
+    forced = OpenAIResponsesAccumulator(FORCED, deltas=True)
+    announced = wire.added(0, wire.call(FORCED_TOOL, ""))
+    forced.feed(sse(wire.arguments(0, CITY[:5]), announced, announced, wire.arguments(0, CITY[5:])))
+    assert joined_text(forced.drain()) == CITY

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from modelmeter_server.core.accumulators import OpenAIResponsesAccumulator
@@ -9,7 +11,7 @@ from modelmeter_server.core.accumulators.accumulator import MAX_PARTS
 from modelmeter_server.core.errors import Failure
 from modelmeter_server.core.outcomes import Cause, Certainty, Code, Disposition, End, Kind
 from tests.support import responses_events as wire
-from tests.support.wire_bytes import Json, answer, failed, frame, read, sse
+from tests.support.wire_bytes import Json, answer, body, failed, frame, read, sse
 
 BOTH = pytest.mark.parametrize("end", [End.CLEAN, End.RESET])
 TEXT = wire.text_events(0, "Hello")
@@ -49,6 +51,58 @@ def test_the_name_of_a_terminal_event_says_what_its_object_does_not(status: obje
 def test_a_failed_event_is_no_answer_whatever_its_object_says():
     event = wire.event("failed", response=wire.response(wire.message("Hello"), usage=wire.USAGE))
     assert cut(*TEXT, event).kind is Kind.UNUSABLE
+
+
+@pytest.mark.parametrize("status", ["completed", "in_progress", None, "", 5])
+def test_an_incomplete_event_is_one_whatever_its_object_says(status: object):
+    response = wire.response(
+        wire.message("Hello"), status="completed", reason="max_output_tokens", usage=wire.USAGE
+    )
+    event = wire.event("incomplete", response={**response, "status": status})
+    for frames in (sse(*TEXT, event), frame(event, "")):
+        outcome = answer(OpenAIResponsesAccumulator(), frames)
+        assert (outcome.stop_reason, outcome.truncated) == ("incomplete:max_output_tokens", True)
+
+
+def test_a_completed_event_whose_object_was_cut_is_no_whole_answer():
+    event = wire.event(
+        "completed",
+        response=wire.response(wire.message("Hello"), status="incomplete", reason="max_output_tokens"),
+    )
+    assert answer(OpenAIResponsesAccumulator(), sse(event)).truncated
+
+
+ERRORS: list[Json] = [
+    {"error": {"code": "server_error", "message": "m"}},
+    {"error": {"type": "server_error"}},
+    {"error_type": "server_error"},
+]
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("status", ["completed", "incomplete", "from-next-year"])
+def test_an_error_beside_an_output_wins_and_keeps_the_bill(error: Json, status: str):
+    for usage, kind in ((wire.USAGE, Kind.INTERRUPTED), (None, Kind.UNACCOUNTED)):
+        response = wire.response(wire.message("Hello"), status=status, usage=usage, **error)
+        for data in (sse(*TEXT, wire.event("completed", response=response)), body(response)):
+            outcome = failed(OpenAIResponsesAccumulator(), data)
+            assert (outcome.kind, outcome.provider_code) == (kind, "server_error")
+
+
+def test_an_error_beside_an_output_without_a_status_keeps_the_bill():
+    document = {"output": [], "usage": wire.USAGE, "error": {"code": "server_error"}}
+    outcome = failed(OpenAIResponsesAccumulator(), body(document))
+    assert (outcome.kind, outcome.provider_code) == (Kind.INTERRUPTED, "server_error")
+    assert outcome.certainty is Certainty.AT_LEAST
+
+
+@pytest.mark.parametrize("error", [None, "", {}, 5, []])
+def test_an_error_that_says_nothing_is_none(error: object):
+    for data in (
+        sse(wire.ended(wire.message("Hello"), error=error)),
+        wire.document(wire.message("Hello"), error=error),
+    ):
+        assert answer(OpenAIResponsesAccumulator(), data).text == "Hello"
 
 
 def test_done_is_a_repeat_of_the_terminal_event():
@@ -205,3 +259,42 @@ def test_an_answer_of_endless_items_is_a_dead_connection():
     for number in range(MAX_PARTS + 2):
         accumulator.feed(frame(wire.added(number, {})))
     assert accumulator.done
+
+
+MANY: list[Json] = [{}] * (MAX_PARTS + 1)
+
+
+@pytest.mark.parametrize(
+    "output", [MANY, [{"type": "message", "content": MANY}], [{"type": "reasoning", "summary": MANY}]]
+)
+def test_an_output_of_endless_parts_is_no_answer_and_keeps_its_bill(output: list[Json]):
+    for data in (sse(*TEXT, wire.ended(*output)), wire.document(*output)):
+        outcome = failed(OpenAIResponsesAccumulator(), data)
+        assert (outcome.kind, outcome.cause) == (Kind.INTERRUPTED, Cause.LIMIT)
+        assert outcome.certainty is Certainty.EXACT
+
+
+@pytest.mark.parametrize("name", ["content", "summary"])
+def test_a_streamed_item_of_endless_parts_is_a_dead_connection(name: str):
+    accumulator = OpenAIResponsesAccumulator()
+    accumulator.feed(sse(wire.item_done(0, {"type": "message", name: MANY})))
+    assert accumulator.done
+    outcome = failed(accumulator, b"")
+    assert (outcome.kind, outcome.cause) == (Kind.UNACCOUNTED, Cause.LIMIT)
+
+
+def test_an_output_may_repeat_as_many_parts_as_were_streamed():
+    streamed = [frame(wire.text(number, "x")) for number in range(MAX_PARTS // 2 - 1)]
+    whole = [wire.message("x") for _ in streamed]
+    data = b"".join([*streamed, sse(wire.ended(*whole))])
+    assert answer(OpenAIResponsesAccumulator(), data).text == "x" * len(whole)
+
+
+@pytest.mark.parametrize("output", [b"{}", b'{"type":"message","content":[' + b"{}," * 999_999 + b"{}]}"])
+def test_the_end_of_a_large_body_is_judged_in_a_moment(output: bytes):
+    items = output if len(output) > 2 else b"{}," * 1_000_000 + b"{}"
+    accumulator = OpenAIResponsesAccumulator(deltas=True)
+    accumulator.feed(b'{"object":"response","status":"completed","output":[' + items + b"]}")
+    start = time.process_time()
+    assert failed(accumulator, b"").cause is Cause.LIMIT
+    assert time.process_time() - start < 3  # of which reading the JSON is all

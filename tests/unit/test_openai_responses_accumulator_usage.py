@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from modelmeter_server.core.accumulators import OpenAIResponsesAccumulator
@@ -64,6 +67,23 @@ def test_null_and_partial_objects_say_nothing(usage: object):
     assert (kept.usage.input_tokens, kept.certainty) == (30, Certainty.AT_LEAST)
 
 
+@pytest.mark.parametrize("literal", ["1e999", "-1e+999", "NaN", "Infinity", "-Infinity", "9" * 400 + ".5"])
+@pytest.mark.parametrize(
+    "make", [lambda: wire.stream("Hello", usage=wire.USAGE), lambda: wire.document(wire.message("Hello"))]
+)
+def test_a_counter_that_no_double_holds_never_costs_the_other(make: Callable[[], bytes], literal: str):
+    data = make().replace(b'"input_tokens": 30', f'"input_tokens": {literal}'.encode())
+    outcome = answer(OpenAIResponsesAccumulator(), data)
+    assert outcome.usage is not None
+    assert (outcome.usage.input_tokens, outcome.usage.output_tokens) == (None, 8)
+    assert outcome.certainty is Certainty.AT_LEAST
+
+
+def test_a_null_beside_an_odd_counter_is_still_a_partial_object():
+    data = wire.stream('"output_tokens": 1e999', usage={"input_tokens": "odd", "output_tokens": None})
+    assert answer(OpenAIResponsesAccumulator(), data.replace(b'"odd"', b"1e999")).usage is None
+
+
 @pytest.mark.parametrize("odd", [-1, 1.5, True, "30", [3], {"n": 3}])
 def test_an_odd_counter_is_not_told_and_never_costs_the_other(odd: object):
     assert told({**wire.USAGE, "output_tokens_details": {"reasoning_tokens": odd}}).reasoning_tokens is None
@@ -85,6 +105,84 @@ def test_counters_saturate_and_whole_fractions_count():
 def test_zeros_alone_are_known_and_not_seen():
     outcome = whole({"input_tokens": 0, "output_tokens": 0})
     assert (outcome.usage, outcome.certainty) == (None, Certainty.UNKNOWN)
+
+
+@pytest.mark.parametrize("name", ["cached_tokens", "prompt_cache_hit_tokens"])
+@pytest.mark.parametrize("details", [None, {}, {"cached_tokens": None}])
+def test_cache_reads_beside_the_totals_count_where_the_details_tell_none(name: str, details: object):
+    usage = told({**wire.USAGE, "input_tokens_details": details, name: 9})
+    assert (usage.input_tokens, usage.cache_read_tokens) == (30, 9)
+    assert told({**wire.USAGE, name: 9}).cache_read_tokens == 10
+
+
+def searched(*actions: str, **fields: Any) -> Answer:
+    """Return the answer that lists these steps of web searches, told by its terminal event."""
+    steps = [{"type": "web_search_call", "id": "w", "action": {"type": each}} for each in actions]
+    return answer(OpenAIResponsesAccumulator(), sse(wire.ended(*steps, wire.message("Hello"), **fields)))
+
+
+def requests(outcome: Answer) -> dict[str, int]:
+    assert outcome.usage is not None
+    return outcome.usage.hosted_tool_requests
+
+
+@pytest.mark.parametrize(
+    "tool_usage", [None, {}, [], {"web_search": None}, {"web_search": {"num_requests": -1}}]
+)
+def test_hosted_work_that_is_listed_is_counted_where_nobody_tells_how_often(tool_usage: object):
+    assert requests(searched("search", "open_page", "search", tool_usage=tool_usage)) == {"web_search": 2}
+    assert requests(searched("search", tool_usage={"web_search": {"num_requests": 3}})) == {"web_search": 3}
+    assert requests(searched("search", tool_usage={"web_search": {"num_requests": 0}})) == {}
+
+
+def test_hosted_work_that_was_only_streamed_is_counted_too():
+    search = {"type": "web_search_call", "id": "w", "status": "completed"}
+    events = [*wire.text_events(0, "Hello"), wire.item_done(1, search), wire.ended()]
+    assert requests(answer(OpenAIResponsesAccumulator(), sse(*events))) == {"web_search": 1}
+
+
+@pytest.mark.parametrize(
+    "type", ["mcp_call", "computer_call", "local_shell_call", "reasoning", "function_call"]
+)
+def test_calls_that_cost_only_tokens_are_no_hosted_requests(type: str):
+    item = {"type": type, "id": "i", "call_id": "c", "name": "look", "arguments": "{}"}
+    document = wire.document(item, wire.message("Hello"))
+    assert requests(answer(OpenAIResponsesAccumulator(), document)) == {}
+
+
+@pytest.mark.parametrize(
+    ("tools", "model"),
+    [
+        (None, "image_gen"),
+        ([5, {"type": "x"}], "image_gen"),
+        ([5, {"type": "image_generation", "model": "image-1"}], "image-1"),
+    ],
+)
+def test_tokens_of_hosted_tools_are_additional_and_never_at_the_price_of_the_calls_model(
+    tools: object, model: str
+):
+    images = {"input_tokens": 50, "output_tokens": 4_000, "output_tokens_details": {"image_tokens": 3_900}}
+    item = {"type": "image_generation_call", "id": "i", "result": "AA=="}
+    outcome = answer(
+        OpenAIResponsesAccumulator(),
+        sse(wire.ended(item, wire.message("Hello"), tool_usage={"image_gen": images}, tools=tools)),
+    )
+    (extra,) = outcome.additional_usage
+    assert (extra.kind, extra.model) == ("image_gen", model)
+    assert extra.usage == Usage(input_tokens=50, output_tokens=4_000, output_image_tokens=3_900)
+    assert requests(outcome) == {}
+
+
+def test_images_whose_tokens_nobody_tells_are_counted():
+    item = {"type": "image_generation_call", "id": "i", "result": "AA=="}
+    outcome = answer(OpenAIResponsesAccumulator(), wire.document(item, wire.message("Hello")))
+    assert (requests(outcome), outcome.additional_usage) == ({"image_generation": 1}, ())
+
+
+def test_hosted_requests_that_were_told_are_seen_without_any_token():
+    outcome = searched("search", usage=None, tool_usage={"web_search": {"num_requests": 3}})
+    assert (requests(outcome), outcome.certainty) == ({"web_search": 3}, Certainty.AT_LEAST)
+    assert searched("search", usage=None).usage is None
 
 
 def test_requests_of_hosted_tools_are_counted_beside_the_tokens():

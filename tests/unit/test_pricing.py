@@ -99,6 +99,44 @@ def test_a_rate_outside_what_can_be_held_is_refused(rate: str):
         nanos_per_million(rate)
 
 
+# What the table cannot know
+
+
+def test_writes_that_nobody_told_the_ttl_of_cost_at_least_the_lower_rate():
+    bill = cost(FULL, input_tokens=MILLION, cache_write_tokens=MILLION, cache_write_1h_tokens=400_000)
+    assert (Fraction(bill.nano_units, 10**9), bill.certainty) == (Fraction("4.65"), AT_LEAST)
+    dear = usd(input="3", cache_write="6", cache_write_1h="3.75")
+    assert cost(dear, input_tokens=MILLION, cache_write_tokens=MILLION).nano_units == 3_750_000_000
+
+
+@pytest.mark.parametrize("hour", [{}, {"cache_write_1h": "3.75"}])
+def test_writes_of_one_rate_need_no_ttl(hour: dict[str, str]):
+    one = usd(input="3", output="15", cache_write="3.75", **hour)
+    bill = cost(one, input_tokens=MILLION, cache_write_tokens=MILLION)
+    assert (bill.nano_units, bill.certainty) == (3_750_000_000, EXACT)
+
+
+@pytest.mark.parametrize(
+    ("told", "certainty"),
+    [
+        (None, EXACT),
+        ("standard", EXACT),
+        ("default", EXACT),
+        ("auto", EXACT),
+        ("flex", EXACT),
+        ("priority", AT_LEAST),
+    ],
+)
+def test_a_service_tier_without_rates_leaves_a_lower_bound(told: str | None, certainty: Certainty):
+    rates = table(FULL, Tier(input=1, output=1, service_tier="flex"))
+    assert price(rates, used(input_tokens=9), EXACT, service_tier=told).certainty is certainty
+
+
+def test_another_price_factor_leaves_a_lower_bound():
+    bill = price(table(FULL), used(input_tokens=MILLION), EXACT, price_factor="inference_geo=us")
+    assert (bill.nano_units, bill.certainty) == (3 * 10**9, AT_LEAST)
+
+
 # Rounding
 
 
@@ -139,14 +177,18 @@ def test_a_cost_says_where_it_comes_from():
     ("tokens", "dollars"),
     [
         ({"input_tokens": MILLION, "cache_read_tokens": MILLION}, Fraction("0.3")),
-        ({"input_tokens": MILLION, "cache_write_tokens": MILLION}, Fraction("3.75")),
         (
             {"input_tokens": MILLION, "cache_write_tokens": MILLION, "cache_write_5m_tokens": MILLION},
             Fraction("3.75"),
         ),
         ({"input_tokens": MILLION, "cache_write_tokens": MILLION, "cache_write_1h_tokens": MILLION}, 6),
         (
-            {"input_tokens": MILLION, "cache_write_tokens": MILLION, "cache_write_1h_tokens": 400_000},
+            {
+                "input_tokens": MILLION,
+                "cache_write_tokens": MILLION,
+                "cache_write_5m_tokens": 600_000,
+                "cache_write_1h_tokens": 400_000,
+            },
             Fraction("4.65"),
         ),
         ({"output_tokens": MILLION, "reasoning_tokens": 900_000}, 15),
@@ -316,6 +358,7 @@ COUNTERS = (
     "output_tokens",
     "cache_read_tokens",
     "cache_write_tokens",
+    "cache_write_5m_tokens",
     "cache_write_1h_tokens",
     "input_audio_tokens",
     "output_audio_tokens",
@@ -328,6 +371,7 @@ def test_a_cost_equals_an_independent_computation(tier: Tier, told: dict[str, An
     read = min(told["cache_read_tokens"], told["input_tokens"])
     write = min(told["cache_write_tokens"], told["input_tokens"] - read)
     hour = min(told["cache_write_1h_tokens"], write)
+    unknown = max(0, write - hour - told["cache_write_5m_tokens"])
     fresh = told["input_tokens"] - read - write
     heard, said = (
         min(told["input_audio_tokens"], fresh),
@@ -337,7 +381,8 @@ def test_a_cost_equals_an_independent_computation(tier: Tier, told: dict[str, An
         (fresh - heard, tier.input),
         (heard, tier.input_audio),
         (read, tier.cache_read),
-        (write - hour, tier.cache_write),
+        (write - hour - unknown, tier.cache_write),
+        (unknown, min(tier.cache_write or 0, tier.cache_write_1h or 0)),
         (hour, tier.cache_write_1h),
         (told["output_tokens"] - said, tier.output),
         (said, tier.output_audio),
@@ -346,7 +391,8 @@ def test_a_cost_equals_an_independent_computation(tier: Tier, told: dict[str, An
     usage = used(**told, hosted_tool_requests={"search": searches})
     bill = price(table(tier, search=fee), usage, EXACT)
     assert bill.nano_units == min(INT64_MAX, ceil(exact))
-    assert (bill.certainty is EXACT) == (exact <= INT64_MAX)
+    is_known = unknown == 0 or tier.cache_write == tier.cache_write_1h
+    assert (bill.certainty is EXACT) == (exact <= INT64_MAX and is_known)
 
 
 @given(USAGES, st.sampled_from(["input_tokens", "output_tokens"]), COUNT)

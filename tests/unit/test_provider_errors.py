@@ -124,6 +124,9 @@ BILLING = [
     "billing_hard_limit_reached",
     "enforced_spend_limit_reached",
     "BILLING_DISABLED",
+    "quota_exceeded",
+    "ServiceQuotaExceededException",
+    "ramp_limit_exceeded",
 ]
 
 
@@ -149,6 +152,19 @@ def test_prose_is_never_read():
     assert http(429, prose).kind is Kind.RATE_LIMITED
     detailed = {"error": {"type": "x", "details": {"hint": "see your billing page"}}}
     assert http(429, detailed).kind is Kind.RATE_LIMITED
+
+
+@pytest.mark.parametrize("details", [[{"url": "https://console.example/billing"}], {"help": "/billing"}])
+def test_a_link_to_the_billing_page_is_no_code(details: object):
+    body = {"error": {"type": "rate_limit_error", "details": details}}
+    assert http(429, body).kind is Kind.RATE_LIMITED
+
+
+def test_a_429_about_the_key_is_refused_and_one_about_its_rate_is_not():
+    refused = http(429, {"error": {"type": "x", "code": "invalid_api_key"}})
+    assert (refused.kind, refused.code) == (Kind.REFUSED, Code.FAILED_PRECONDITION)
+    for word in ("api_key_rate_limit", "RATE_LIMIT_QUOTA_EXCEEDED", "RESOURCE_EXHAUSTED"):
+        assert http(429, {"error": {"type": word}}).kind is Kind.RATE_LIMITED
 
 
 def test_a_billing_code_does_not_mend_a_server_error():

@@ -89,6 +89,8 @@ def test_keys_that_nobody_owns_pass(kind):
         "service_tier",
         "serviceTier",
         "speed",
+        "inference_geo",
+        "inferenceGeo",
         "previous_response_id",
         "conversation",
         "thread",

@@ -142,13 +142,14 @@ def test_the_worst_that_can_be_told_fits_with_its_figures_and_its_mistakes():
         hosted_tool_requests={f"{index}{long}": most for index in range(30)},
     )
     bills = tuple(AdditionalUsage(kind=f"{index}{long}", model=long, usage=usage) for index in range(30))
-    texts = ["model_served", "provider_code", "provider_request_id", "provider_response_id", "resource"]
+    texts = ["model_served", "service_tier", "provider_code", "provider_request_id", "provider_response_id"]
     mistakes = (FieldViolation(long, long),) * 1000
     failed = broken(
         usage=usage,
         additional_usage=bills,
         violations=mistakes,
         retry_after=1e300,
+        resource=long,
         **dict.fromkeys(texts, long),
     )
     status = status_of(trailer(outcome(failed, model_asked=long), failed))

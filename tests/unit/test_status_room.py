@@ -37,6 +37,7 @@ def wordy(**fields: Any) -> Failure:
         certainty=Certainty.AT_LEAST,
         usage=Usage(input_tokens=25, output_tokens=9),
         model_served=LONG,
+        service_tier=LONG,
         provider_code=LONG,
         provider_request_id=LONG,
         provider_response_id=LONG,
@@ -57,6 +58,8 @@ def test_a_wordy_failure_fits_with_its_figures(failed: Failure):
     told = model_error(data)
     assert len(data) <= STATUS_BYTES
     assert (told.usage.input_tokens, told.usage.output_tokens) == (25, 9)
+    assert told.service_tier
+    assert LONG.startswith(told.service_tier)
     beside = sum(each.usage.input_tokens or 0 for each in failed.additional_usage)
     assert sum(each.usage.input_tokens for each in told.additional_usage) == beside
 

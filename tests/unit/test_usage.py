@@ -22,6 +22,11 @@ def test_usage_is_seen_once_a_counter_above_zero_was_told(input: int | None, out
     )
 
 
+def test_a_request_billed_apiece_is_usage_seen_and_none_of_them_is_not():
+    assert Usage(input_tokens=0, hosted_tool_requests={"web_search": 3}).is_seen
+    assert not Usage(input_tokens=0, hosted_tool_requests={"web_search": 0}).is_seen
+
+
 @given(USAGE)
 def test_spend_is_input_and_output_flat_and_saturates(usage: Usage):
     assert usage.spend_tokens == min(INT64_MAX, (usage.input_tokens or 0) + (usage.output_tokens or 0))

@@ -101,7 +101,24 @@ def test_no_ambient_decimal_context_changes_a_bill():
 
 @pytest.mark.parametrize(
     "odd",
-    [None, True, -1, "x", "NaN", "Infinity", float("nan"), [1], {"total": 1}, 1e300, "9" * 5000, "1e-9" * 9],
+    [
+        None,
+        True,
+        -1,
+        "x",
+        "NaN",
+        "Infinity",
+        float("nan"),
+        [1],
+        {"total": 1},
+        1e300,
+        "9" * 5000,
+        "1e-9" * 9,
+        "1_000",
+        "\uff11",
+        "0x1",
+        "",
+    ],
 )
 def test_an_odd_cost_is_none(odd: object):
     assert reported_nanos({"cost": odd}) is None

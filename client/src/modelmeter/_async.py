@@ -12,7 +12,7 @@ import grpc.aio
 from ._channel import DEFAULT_TIMEOUT, Metadata, call_metadata, channel_options, check_token, deadline
 from ._lost import CallRecord, error_without_outcome
 from ._requests import CompleteOptions, Prompt, complete_request, stream_request
-from ._results import completion_from, model_from
+from ._results import completion_from, has_outcome, model_from
 from ._status import error_at_end, error_from_rpc
 from ._stream import StreamProgress
 from .events import StreamEvent, TextDelta
@@ -120,8 +120,7 @@ class AsyncClient:
 
         The arguments are those of `Client`; a ready channel is a `grpc.aio.Channel`.
         """
-        if isinstance(target, str):
-            check_token(target, token, secure=credentials is not None)
+        check_token(target, token, secure=credentials is not None)
         self._target = target
         self._credentials = credentials
         self._options = options
@@ -147,7 +146,7 @@ class AsyncClient:
         request = complete_request(model, prompt, **options)
         record = CallRecord(request.call_id, request.model)
         response = await self._unary(self._stub.Complete, request, record, timeout, metadata)
-        if not response.HasField("completion"):
+        if not has_outcome(response.completion):
             raise error_at_end(record)
         return completion_from(response.completion)
 

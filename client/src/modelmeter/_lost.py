@@ -11,15 +11,25 @@ from dataclasses import dataclass
 
 import grpc
 
-from .enums import Cause, Certainty, Disposition, EffectOutcome, Stage
-from .errors import LostContactError, ModelmeterError, NotConnectedError
+from .enums import Cause, Certainty, Disposition, EffectOutcome, ErrorKind, Stage
+from .errors import LostContactError, ModelmeterError, NotConnectedError, RefusedError
 from .events import UsageSnapshot
 from .results import AdditionalUsage, Usage
 from .v1 import error_pb2
 
 # The C core has no code for "never connected", and its Python API no other trace of it. A server could answer
 # with the same text only if it relays for another C core, and then it is as true.
-_NEVER_CONNECTED = ("failed to connect to all addresses", "errors resolving ", "DNS resolution failed")
+_NEVER_CONNECTED = (
+    "failed to connect to all addresses",
+    "errors resolving ",
+    "DNS resolution failed",
+    "empty address list",
+    # A target that is no address, such as an empty one; with code UNKNOWN.
+    "Failed to create channel to ",
+)
+# The core of the client, or of the server that did not take it; no other code runs before a request is read. An
+# answer that was too large for this client begins in another way.
+_TOO_LARGE = ("CLIENT: Sent message larger than max", "SERVER: Received message larger than max")
 
 _CAUSES = {
     grpc.StatusCode.DEADLINE_EXCEEDED: Cause.DEADLINE,
@@ -33,6 +43,7 @@ _REASONS = {
     # Receivers drop trailers and messages above their limits, and then report this code of their own.
     grpc.StatusCode.RESOURCE_EXHAUSTED: "no outcome arrived, perhaps because it was too large on the way",
 }
+_CODES_NEVER_CONNECTED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN)
 _MAY_HELP = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
@@ -63,8 +74,10 @@ def error_without_outcome(
     reason = _REASONS.get(code, "lost contact before an outcome was told")
     reason = f"{reason} ({code.name}: {detail[:200]})" if detail else f"{reason} ({code.name})"
     if not (record.started or record.generated or record.snapshot):
-        if code is grpc.StatusCode.UNAVAILABLE and detail.startswith(_NEVER_CONNECTED):
+        if code in _CODES_NEVER_CONNECTED and detail.startswith(_NEVER_CONNECTED):
             return _not_connected(record, code, detail)
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and detail.startswith(_TOO_LARGE):
+            return _too_large(record, code, detail, raw_status)
         # A lookup calls no model, and neither does a server that has no such method.
         if not record.call_id or code is grpc.StatusCode.UNIMPLEMENTED:
             return _nothing_bought(record, code, reason, raw_status)
@@ -81,9 +94,26 @@ def _not_connected(record: CallRecord, code: grpc.StatusCode, detail: str) -> No
         certainty=Certainty.NONE,
         disposition=Disposition.DID_NOT_HAPPEN,
         effect_outcome=EffectOutcome.REJECTED,
-        retryable=True,
+        retryable=code in _MAY_HELP,
         may_have_generated=False,
         call_id=record.call_id,
+    )
+
+
+def _too_large(record: CallRecord, code: grpc.StatusCode, detail: str, raw_status: bytes) -> RefusedError:
+    return RefusedError(
+        f"the request is larger than a server takes, so none read it ({detail[:200]}); nothing was bought",
+        kind=ErrorKind.REFUSED,
+        code=code,
+        cause=Cause.LIMIT,
+        stage=Stage.NOT_WRITTEN,
+        model_asked=record.model,
+        certainty=Certainty.NONE,
+        disposition=Disposition.DID_NOT_HAPPEN,
+        effect_outcome=EffectOutcome.REJECTED,
+        may_have_generated=False,
+        call_id=record.call_id,
+        raw_status=raw_status,
     )
 
 
@@ -111,8 +141,7 @@ def _perhaps_bought(
     usage, additional_usage, certainty = _last_told(record)
     generated = record.generated or usage.seen
     return LostContactError(
-        f"{reason}; the call may have generated and been billed. LedgerService.GetCall for call"
-        f" {record.call_id} tells, where the server keeps a ledger",
+        f"{reason}; call {record.call_id} may have generated and been billed. A server with a ledger can tell",
         code=code,
         cause=Cause.CALLER if record.cancelled else _CAUSES.get(code, Cause.UNSPECIFIED),
         stage=_stage(record, generated=generated),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypedDict, Unpack
 
 from google.protobuf.duration_pb2 import Duration
@@ -18,6 +18,9 @@ from .enums import ReasoningEffort, SchemaMode, Sensitivity, ToolMode, Trust
 from .messages import Audio, Continuation, Document, Image, Message, Tool, ToolCall, ToolChoice, ToolResult
 from .v1 import message_pb2, model_service_pb2
 from .v1.model_service_pb2 import CompleteRequest
+
+_MOST_SECONDS = 315_576_000_000
+"""Most that a `google.protobuf.Duration` holds, by its own definition."""
 
 Prompt: TypeAlias = str | Sequence[Message]
 """What to answer: the text of one user message, or the turns of a conversation, oldest first."""
@@ -100,11 +103,19 @@ def complete_request(
 def stream_request(
     request: CompleteRequest, flush_interval: float | None
 ) -> model_service_pb2.StreamCompleteRequest:
-    """Return the request for a streamed call; `flush_interval` is in seconds."""
+    """Return the request for a streamed call; `flush_interval` is in seconds.
+
+    Raises ValueError for an interval that is not a number of at most 10,000 years, which is all a Duration holds.
+    """
     if flush_interval is None:
         return model_service_pb2.StreamCompleteRequest(request=request)
-    nanos = round(flush_interval * 1e9)
-    duration = Duration(seconds=nanos // 1_000_000_000, nanos=nanos % 1_000_000_000)
+    if not abs(flush_interval) <= _MOST_SECONDS:
+        message = f"flush_interval is a number of seconds, not {flush_interval}"
+        raise ValueError(message)
+    # Both parts of a Duration have one sign; a negative interval is the server's to refuse.
+    sign = -1 if flush_interval < 0 else 1
+    seconds, nanos = divmod(round(abs(flush_interval) * 1e9), 1_000_000_000)
+    duration = Duration(seconds=sign * seconds, nanos=sign * nanos)
     return model_service_pb2.StreamCompleteRequest(request=request, flush_interval=duration)
 
 
@@ -168,8 +179,16 @@ def _request(
         request.text = prompt
     elif prompt is not None:
         # Also when there is no message: an empty conversation is the server's to refuse.
-        request.messages.CopyFrom(model_service_pb2.Messages(messages=[_message(each) for each in prompt]))
+        request.messages.CopyFrom(model_service_pb2.Messages(messages=_messages(prompt)))
     return request
+
+
+def _messages(prompt: object) -> list[message_pb2.Message]:
+    # Bytes and mappings can be iterated too, and would be complained of as what their items are.
+    if not isinstance(prompt, Iterable) or isinstance(prompt, bytes | bytearray | memoryview | Mapping):
+        wrong = f"a prompt is text or a list of Message, not {type(prompt).__name__}"
+        raise TypeError(wrong)
+    return [_message(each) for each in prompt]
 
 
 def _json_text(value: object) -> str:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from . import _wire, events, results
 from .messages import Continuation, ToolCall
+from .v1 import error_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .v1 import completion_pb2, error_pb2, message_pb2, model_service_pb2, usage_pb2
+    from .v1 import completion_pb2, message_pb2, model_service_pb2, usage_pb2
 
 _COUNTERS = tuple(name for name in results.Usage.__dataclass_fields__ if name != "hosted_tool_requests")
 
@@ -59,6 +60,15 @@ def _attempt(proto: error_pb2.Attempt) -> results.Attempt:
         provider_request_id=proto.provider_request_id,
         elapsed=_wire.seconds(proto.elapsed) if proto.HasField("elapsed") else None,
     )
+
+
+def has_outcome(proto: completion_pb2.Completion | error_pb2.ModelError) -> bool:
+    """Say whether an answer or a failure says how sure its bill is, or at least what failed.
+
+    The service always does. What another peer sends under our names, such as the request itself, is read as a
+    message of empty fields, and those would say that nothing was bought. A word newer than this client counts.
+    """
+    return proto.certainty != 0 or (isinstance(proto, error_pb2.ModelError) and proto.kind != 0)
 
 
 def completion_from(proto: completion_pb2.Completion) -> results.Completion:
@@ -190,4 +200,6 @@ def _price_tier(proto: model_service_pb2.PriceTier) -> results.PriceTier:
         cache_write_1h=proto.cache_write_1h,
         above_input_tokens=proto.above_input_tokens,
         service_tier=proto.service_tier,
+        input_audio=proto.input_audio,
+        output_audio=proto.output_audio,
     )

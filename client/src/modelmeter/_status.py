@@ -16,7 +16,7 @@ from google.rpc import error_details_pb2, status_pb2
 from . import _wire
 from ._error_table import ERROR_ROWS
 from ._lost import CallRecord, error_without_outcome
-from ._results import additional_usage_from, attempts_from, cost_from, usage_from
+from ._results import additional_usage_from, attempts_from, cost_from, has_outcome, usage_from
 from .enums import Disposition, EffectOutcome, ErrorKind
 from .errors import FieldViolation, ModelmeterError
 from .v1 import error_pb2
@@ -54,7 +54,7 @@ def error_from_rpc(error: grpc.RpcError, record: CallRecord) -> ModelmeterError:
     raw_status = _raw_status(failed.trailing_metadata() or ())
     details = _details(raw_status)
     told = _detail(details, error_pb2.ModelError) or record.failed
-    if told is not None:
+    if told is not None and has_outcome(told):
         return _told(told, record, failed.code(), failed.details() or "", details, raw_status)
     if any(key == FENCE_KEY for key, _ in failed.initial_metadata() or ()):
         record.started = True
@@ -63,7 +63,7 @@ def error_from_rpc(error: grpc.RpcError, record: CallRecord) -> ModelmeterError:
 
 def error_at_end(record: CallRecord) -> ModelmeterError:
     """Return the exception for a call that ended with OK and without an answer."""
-    if record.failed is not None:
+    if record.failed is not None and has_outcome(record.failed):
         return _told(record.failed, record, grpc.StatusCode.OK)
     return error_without_outcome(record, grpc.StatusCode.OK)
 
@@ -107,6 +107,7 @@ def _told(
         code=code,
         model_asked=proto.model_asked or record.model,
         model_served=proto.model_served,
+        service_tier=proto.service_tier,
         target=proto.target,
         usage=usage_from(proto.usage),
         additional_usage=additional_usage_from(proto.additional_usage),

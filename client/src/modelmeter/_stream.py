@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._results import event_from
+from ._results import event_from, has_outcome
 from .events import Started, StreamEvent, UsageSnapshot
 from .results import Completion
 
@@ -55,6 +55,8 @@ class StreamProgress:
             case UsageSnapshot():
                 self._record.snapshot = event
             case Completion():
+                if not has_outcome(message.completion):
+                    return None
                 self._completion = event
             case _:
                 self._record.generated = True

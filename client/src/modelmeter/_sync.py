@@ -10,7 +10,7 @@ import grpc
 from ._channel import DEFAULT_TIMEOUT, Metadata, call_metadata, channel_options, check_token, deadline
 from ._lost import CallRecord
 from ._requests import CompleteOptions, Prompt, complete_request, stream_request
-from ._results import completion_from, model_from
+from ._results import completion_from, has_outcome, model_from
 from ._status import error_at_end, error_from_rpc
 from ._stream import StreamProgress
 from .events import StreamEvent, TextDelta
@@ -99,11 +99,12 @@ class Client:
 
         `target` is `host:port` or any gRPC target, or a channel that is then used as it is and left open.
         `credentials` switch TLS on. `token` goes with every call as a bearer token; ValueError if that would
-        cross a network without TLS. `options` are channel options in place of the defaults in `_channel`.
+        cross a network without TLS, or is no header's value. `options` are channel options in place of the
+        defaults in `_channel`.
         """
         self._owned: grpc.Channel | None = None
+        check_token(target, token, secure=credentials is not None)
         if isinstance(target, str):
-            check_token(target, token, secure=credentials is not None)
             chosen = channel_options(target, options)
             self._owned = target = (
                 grpc.insecure_channel(target, chosen)
@@ -131,7 +132,7 @@ class Client:
         request = complete_request(model, prompt, **options)
         record = CallRecord(request.call_id, request.model)
         response = self._unary(self._stub.Complete, request, record, timeout, metadata)
-        if not response.HasField("completion"):
+        if not has_outcome(response.completion):
             raise error_at_end(record)
         return completion_from(response.completion)
 

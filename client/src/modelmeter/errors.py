@@ -69,6 +69,8 @@ class ModelmeterError(Exception):
     """The model as the caller asked for it."""
     model_served: str = ""
     """The model that the provider says served the call; empty when it did not say."""
+    service_tier: str = ""
+    """The tier the provider says it served the call in; empty when it did not say."""
     target: str = ""
     """The provider instance that was asked; empty when none was."""
     usage: Usage = field(default_factory=Usage)
@@ -191,6 +193,6 @@ class NotConnectedError(ModelmeterError):
 class LostContactError(ModelmeterError):
     """No outcome was told: the deadline passed, the call was cancelled, the connection or a proxy failed.
 
-    The call may have generated and been billed, so it is never `retryable`. `usage` is the last figure that a
-    stream had told. A server with a ledger knows what became of it: ask its `LedgerService.GetCall` for `call_id`.
+    The call may have generated and been billed, so it is never `retryable`, unless `certainty` is NONE. `usage` is
+    the last figure that a stream had told. A server with a ledger can tell by `call_id` what became of the call.
     """

@@ -274,6 +274,10 @@ class PriceTier:
     """The tier holds for prompts of more than this many input tokens; 0 for all."""
     service_tier: str
     """The provider's service tier that the rates hold for; empty for any."""
+    input_audio: str
+    """Audio tokens of the input; empty when not priced apart."""
+    output_audio: str
+    """Audio tokens of the output; empty when not priced apart."""
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,25 @@ def test_any_cutting_reads_the_same(data: bytes, at: list[int]) -> None:
     assert "link" not in reader.head.headers
 
 
+@given(cuts)
+def test_the_status_of_a_refusal_is_known_however_long_its_headers_are(at: list[int]) -> None:
+    head = b"HTTP/1.1 401 No\r\nx: " + b"a" * 300 + b"\r\nrequest-id: r\r\n\r\n"
+    reader, _ = _feed(head + b"body", at if len(at) < 2 else [], Limits(header_bytes=200))
+    assert reader.failure is not None
+    assert reader.failure[0] is Fault.HEADER_LIMIT
+    assert reader.head is None or reader.head.status == 401
+
+
+@pytest.mark.parametrize(
+    ("status", "known"), [(200, False), (204, False), (100, False), (302, True), (500, True)]
+)
+def test_an_answer_whose_headers_are_too_long_is_not_begun(status: int, known: bool) -> None:
+    head = b"HTTP/1.1 %d X\r\nx: %s\r\n\r\n" % (status, b"a" * 300)
+    reader, _ = _feed(head + b"body", [], Limits(header_bytes=200))
+    assert reader.failure is not None
+    assert (reader.failure[0], reader.head is not None) == (Fault.HEADER_LIMIT, known)
+
+
 @given(cuts, st.binary(min_size=1, max_size=30).filter(lambda after: after.strip(b"\r\n")))
 def test_bytes_after_the_message_are_noticed_and_never_delivered(at: list[int], after: bytes) -> None:
     reader, body = _feed(COUNTED + after, at)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from modelmeter_server.drivers.http import Fault, Limits
+from modelmeter_server.drivers.http.delivery import Delivery, Verdict
 from tests.drivers.http.conftest import OpenPool
 from tests.drivers.http.recorder import Recorder, run
 from tests.support.fault_server import FaultServer, Framing, Reply
@@ -38,3 +41,12 @@ async def test_a_declared_oversize_is_refused_before_a_byte_is_read(
 ) -> None:
     fault, sink = await fetched(server, open_pool, Reply(chunks=[b"x"] * (LIMIT + 1), framing="length"))
     assert (fault, sink.calls) == (Fault.ANSWER_LIMIT, ["written", "head"])
+
+
+@pytest.mark.parametrize(("status", "told"), [(200, []), (401, ["head", "data"]), (503, ["head", "data"])])
+def test_behind_headers_over_the_limit_only_a_refusal_is_heard(status: int, told: list[str]) -> None:
+    sink = Recorder()
+    delivery = Delivery(sink, Limits(header_bytes=100), to_head=False)
+    verdict = delivery.feed(b"HTTP/1.1 %d X\r\nx: %b\r\n\r\nbody" % (status, b"a" * 200))
+    assert isinstance(verdict, Verdict)
+    assert (verdict.fault, sink.calls) == (Fault.HEADER_LIMIT, told)

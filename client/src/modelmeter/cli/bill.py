@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from modelmeter.enums import Certainty, CostSource, ErrorKind, Stage
+from modelmeter.enums import Certainty, CostSource, Disposition, ErrorKind, Stage
 from modelmeter.errors import NotConnectedError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def of_error(error: ModelmeterError) -> Rows:
     """Return what is known of a call that gave no answer."""
     stage = "" if error.stage is Stage.UNSPECIFIED else f" at stage {error.stage.name}"
     rows = [
-        ("model", _served(error.model_asked, error.model_served, error.target)),
+        ("model", _asked(error)),
         ("happened", f"{error.disposition.value}, ended by {error.cause.value}{stage}"),
         *_figures(error),
         ("repeat", _advice(error)),
@@ -90,14 +90,15 @@ def of_model(model: Model) -> Rows:
         ("sampling", ", ".join(able.sampling) or "none"),
         ("sensitivity", f"up to {model.max_sensitivity.value}"),
     ]
-    return [*rows, *_prices(model.price)]
+    return [*rows, *of_price(model.price)]
 
 
 def _words(modes: tuple[SchemaMode, ...], default: SchemaMode) -> str:
     return ", ".join(mode.value.lower() + (" (default)" if mode is default else "") for mode in modes) or "no"
 
 
-def _prices(price: Price | None) -> Rows:
+def of_price(price: Price | None) -> Rows:
+    """Return every rate of a price, a row for each tier."""
     if price is None:
         return [("price", "not configured")]
     rows = [("price", f"{price.currency} per million tokens")]
@@ -108,6 +109,8 @@ def _prices(price: Price | None) -> Rows:
             "cache read": tier.cache_read,
             "cache write": tier.cache_write,
             "cache write 1 h": tier.cache_write_1h,
+            "audio input": tier.input_audio,
+            "audio output": tier.output_audio,
         }
         scope = f"above {tier.above_input_tokens:,} input tokens" if tier.above_input_tokens else ""
         served = f'tier "{tier.service_tier}"' if tier.service_tier else ""
@@ -191,6 +194,14 @@ def _beside(extra: AdditionalUsage) -> str:
 def _served(asked: str, served: str, target: str) -> str:
     by = f", served by {target}" if target else ""
     return f"{asked}{f' as {served}' if served and served != asked else ''}{by}"
+
+
+def _asked(error: ModelmeterError) -> str:
+    """Return who served a failed call, or at least was asked; before dispatch it is nobody."""
+    if error.disposition is Disposition.LANDED or error.model_served:
+        return _served(error.model_asked, error.model_served, error.target)
+    asked = f", asked of {error.target}" if error.target and error.attempts_total else ""
+    return error.model_asked + asked
 
 
 def _advice(error: ModelmeterError) -> str:

@@ -16,6 +16,13 @@ DEFAULT_ADDRESS = "127.0.0.1:50051"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
+def _named(_context: click.Context, _option: click.Parameter, address: str) -> str:
+    if not address.strip():
+        message = "it is empty; name a server as HOST:PORT"
+        raise click.BadParameter(message)
+    return address
+
+
 def connection_options(function: _Function) -> _Function:
     """Add `--address`, `--tls`, `--ca-file` and `--timeout` to a command."""
     for option in reversed(
@@ -27,6 +34,7 @@ def connection_options(function: _Function) -> _Function:
                 show_default=True,
                 show_envvar=True,
                 metavar="HOST:PORT",
+                callback=_named,
                 help="The server.",
             ),
             click.option(

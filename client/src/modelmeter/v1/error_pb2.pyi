@@ -329,6 +329,7 @@ class ModelError(_message.Message):
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     ATTEMPTS_TOTAL_FIELD_NUMBER: _builtins.int
     CALL_ID_FIELD_NUMBER: _builtins.int
+    SERVICE_TIER_FIELD_NUMBER: _builtins.int
     kind: Global___ErrorKind.ValueType
     """What kind of failure it is."""
     cause: Global___Cause.ValueType
@@ -367,6 +368,8 @@ class ModelError(_message.Message):
     """How many provider requests the call made; 0 when it was refused before dispatch."""
     call_id: _builtins.str
     """The call's id: the caller's own, or one made by the server."""
+    service_tier: _builtins.str
+    """The tier the provider says it served the call in; empty when it did not say."""
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
         """What the call consumed; absent when nobody told."""
@@ -413,10 +416,11 @@ class ModelError(_message.Message):
         attempts: _abc.Iterable[Global___Attempt] | None = ...,
         attempts_total: _builtins.int = ...,
         call_id: _builtins.str = ...,
+        service_tier: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens", "_http_status", b"_http_status", "cost", b"cost", "estimated_output_tokens", b"estimated_output_tokens", "http_status", b"http_status", "retry_after", b"retry_after", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens", "_http_status", b"_http_status", "additional_usage", b"additional_usage", "attempts", b"attempts", "attempts_total", b"attempts_total", "call_id", b"call_id", "cause", b"cause", "certainty", b"certainty", "cost", b"cost", "disposition", b"disposition", "estimated_output_tokens", b"estimated_output_tokens", "http_status", b"http_status", "kind", b"kind", "may_have_generated", b"may_have_generated", "message", b"message", "model_asked", b"model_asked", "model_served", b"model_served", "provider_code", b"provider_code", "provider_request_id", b"provider_request_id", "provider_response_id", b"provider_response_id", "retry_after", b"retry_after", "retryable", b"retryable", "stage", b"stage", "target", b"target", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens", "_http_status", b"_http_status", "additional_usage", b"additional_usage", "attempts", b"attempts", "attempts_total", b"attempts_total", "call_id", b"call_id", "cause", b"cause", "certainty", b"certainty", "cost", b"cost", "disposition", b"disposition", "estimated_output_tokens", b"estimated_output_tokens", "http_status", b"http_status", "kind", b"kind", "may_have_generated", b"may_have_generated", "message", b"message", "model_asked", b"model_asked", "model_served", b"model_served", "provider_code", b"provider_code", "provider_request_id", b"provider_request_id", "provider_response_id", b"provider_response_id", "retry_after", b"retry_after", "retryable", b"retryable", "service_tier", b"service_tier", "stage", b"stage", "target", b"target", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__estimated_output_tokens: _TypeAlias = _typing.Literal["estimated_output_tokens"]  # noqa: Y015
     _WhichOneofArgType__estimated_output_tokens: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens"]  # noqa: Y015

@@ -321,8 +321,8 @@ class CompleteRequest(_message.Message):
     sensitivity: _message_pb2.Sensitivity.ValueType
     """How confidential the prompt is. Above the model's maximum it is refused before dispatch."""
     call_id: _builtins.str
-    """The caller's id for the call, a UUID. Always send one: with it a repetition can be told from a new call. Empty:
-    the server makes one.
+    """The caller's id for the call, a UUID of any version. Always send one: with it a repetition can be told from a new
+    call. Empty: the server makes one.
     """
     system_trust: _message_pb2.Trust.ValueType
     """How far the instructions in `system` can be trusted. UNTRUSTED instructions are refused."""
@@ -605,6 +605,8 @@ class PriceTier(_message.Message):
     CACHE_WRITE_1H_FIELD_NUMBER: _builtins.int
     ABOVE_INPUT_TOKENS_FIELD_NUMBER: _builtins.int
     SERVICE_TIER_FIELD_NUMBER: _builtins.int
+    INPUT_AUDIO_FIELD_NUMBER: _builtins.int
+    OUTPUT_AUDIO_FIELD_NUMBER: _builtins.int
     input: _builtins.str
     """Currency units per million uncached input tokens, as a decimal string."""
     output: _builtins.str
@@ -619,6 +621,10 @@ class PriceTier(_message.Message):
     """The tier holds for prompts of more than this many input tokens; 0 for all."""
     service_tier: _builtins.str
     """The provider's service tier that the rates hold for; empty for any."""
+    input_audio: _builtins.str
+    """Currency units per million audio tokens of the input, as a decimal string; empty when not priced apart."""
+    output_audio: _builtins.str
+    """Currency units per million audio tokens of the output, as a decimal string; empty when not priced apart."""
     def __init__(
         self,
         *,
@@ -629,10 +635,12 @@ class PriceTier(_message.Message):
         cache_write_1h: _builtins.str = ...,
         above_input_tokens: _builtins.int = ...,
         service_tier: _builtins.str = ...,
+        input_audio: _builtins.str = ...,
+        output_audio: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["above_input_tokens", b"above_input_tokens", "cache_read", b"cache_read", "cache_write", b"cache_write", "cache_write_1h", b"cache_write_1h", "input", b"input", "output", b"output", "service_tier", b"service_tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["above_input_tokens", b"above_input_tokens", "cache_read", b"cache_read", "cache_write", b"cache_write", "cache_write_1h", b"cache_write_1h", "input", b"input", "input_audio", b"input_audio", "output", b"output", "output_audio", b"output_audio", "service_tier", b"service_tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -54,9 +54,19 @@ class ProviderReader:
                 "the name cannot stand before the slash of provider/model",
                 "use up to 64 letters, digits, dots, dashes and underscores, a letter or digit first",
             )
-        kind = _read_kind(table)
-        # Without a kind its keys cannot be judged; they are judged once the kind is right.
-        return None if kind is None else self._read_instance(table, kind)
+        kind, meant = _read_kind(table)
+        if kind is not None:
+            return self._read_instance(table, kind)
+        if meant is not None:
+            self._read_instance(table, meant)
+        else:
+            self._judge_without_kind(table)
+        return None
+
+    def _judge_without_kind(self, table: Table) -> None:
+        # What else may stand here depends on the kind; a key in the file and an address that is none never do.
+        _refuse_key(table, "PROVIDER_API_KEY")
+        self._read_base_url(table, default="")
 
     def _read_instance(self, table: Table, kind: ProviderKind) -> ProviderSettings:
         settings = ProviderSettings(
@@ -125,8 +135,8 @@ class ProviderReader:
         return path
 
     def _read_key(self, table: Table, kind: ProviderKind) -> Secret | None:
-        advice = f'put the key into the environment and write api_key_env = "{kind.key_example}"'
-        if table.refuse("api_key", "a key may not stand in the file", advice):
+        advice = _key_advice(kind.key_example)
+        if _refuse_key(table, kind.key_example):
             return None
         variable, file = table.text("api_key_env"), table.text("api_key_file")
         if variable is not None and file is not None:
@@ -170,14 +180,23 @@ def _read_dialect(table: Table, kind: ProviderKind) -> Dialect | None:
     return read_dialect(table) or default_dialect(has_base_url="base_url" in table)
 
 
-def _read_kind(table: Table) -> ProviderKind | None:
+def _refuse_key(table: Table, example: str) -> bool:
+    return table.refuse("api_key", "a key may not stand in the file", _key_advice(example))
+
+
+def _key_advice(example: str) -> str:
+    return f'put the key into the environment and write api_key_env = "{example}"'
+
+
+def _read_kind(table: Table) -> tuple[ProviderKind | None, ProviderKind | None]:
+    """Return the kind, or `None` and the kind that was probably meant; the mistake is noted."""
     name = table.required_text("kind", f"write kind = {choices(SUPPORTED)}")
     if name is None or name in SUPPORTED:
-        return SUPPORTED.get(name or "")
+        return SUPPORTED.get(name or ""), None
     meant = did_you_mean(name, SUPPORTED)
     fix = f'did you mean "{meant}"?' if meant else f"write {choices(SUPPORTED)}"
     table.mistake("kind", f'"{name}" is not a kind of provider', fix)
-    return None
+    return None, SUPPORTED.get(meant or "")
 
 
 def _read_bounds(table: Table, defaults: _Bounds) -> _Bounds:

@@ -64,6 +64,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     hosted_tools: tuple[HostedTool, ...] = ()
     continuation: Continuation | None = None
     service_tier: str | None = None
+    price_factor: str | None = None
+    """What else the provider says changes the price; no price table knows it, so that the cost is a lower bound."""
     estimated_output_tokens: int | None = None
 
 

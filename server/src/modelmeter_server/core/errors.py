@@ -250,6 +250,10 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """Counted from the text that arrived; stands beside AT_LEAST and UNKNOWN, never inside `usage`."""
     cost: Cost | None = None
     model_served: str | None = None
+    service_tier: str | None = None
+    """The provider's tier that it was served in, which decides its price."""
+    price_factor: str | None = None
+    """What else the provider says changes the price; no price table knows it, so that the cost is a lower bound."""
     http_status: int | None = None
     provider_code: str | None = None
     """The provider's own machine-readable code or type, untouched."""

@@ -24,9 +24,14 @@ MAX_DEPTH: Final = 128
 """Nested arrays and objects that strict text may have: what serde_json, the strictest of the common
 parsers, reads by default. Whoever walks an accepted value recursively stays far from Python's own limit."""
 
+_MAX_LEADING: Final = 10_000
+"""Members of a cut object that are looked at. Recorded answers have dozens; each costs a step in Python, and a body
+of millions of them would keep everybody else waiting."""
+
 _TOO_DEEP: Final = "too many nested arrays and objects"
 _TOO_LARGE: Final = "a number is too large"
 _TOO_LONG: Final = "a number has too many digits"
+_TRUNCATED: Final = "Input data was truncated"  # in the words of msgspec
 _INT_DIGITS: Final = 4300  # sys.int_info.default_max_str_digits: longer literals cost quadratic time
 _JSON_SPACE: Final = re.compile(r"[ \t\n\r]*")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -35,6 +40,10 @@ _SURROGATE_ESCAPE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 class NotJson(ValueError):
     """Report text that is not JSON, or not the JSON that was asked for; the message is a short reason."""
+
+
+class TooDeep(NotJson):
+    """Report a document nested so deeply that it cannot be read at all."""
 
 
 def loads_lenient(data: bytes) -> object:
@@ -47,14 +56,30 @@ def loads_lenient(data: bytes) -> object:
     """
     try:
         return cast(object, msgspec.json.decode(data))
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except msgspec.DecodeError as error:
+        # No second reading of megabytes will find the rest; half a surrogate pair gets the same complaint.
+        if str(error) == _TRUNCATED and b"\\u" not in data:
+            raise NotJson(_TRUNCATED) from None
+    except (ValueError, RecursionError):
         pass
     try:
         return cast(object, _LENIENT.decode(data.decode("utf-8", "replace").removeprefix("\ufeff")))
     except RecursionError:
-        raise NotJson(_TOO_DEEP) from None
+        raise TooDeep(_TOO_DEEP) from None
     except ValueError as error:
         raise NotJson(str(error)) from None
+
+
+def loads_event(data: bytes) -> object:
+    """Return the value of one event's data like `loads_lenient`, and of an object that is nested too deeply for it
+    the members that stand before the deep one: they must not be lost for a member that nobody asked for.
+
+    Raises `NotJson`.
+    """
+    try:
+        return loads_lenient(data)
+    except TooDeep:
+        return leading_members(data.decode("utf-8", "replace").removeprefix("\ufeff"))[0]
 
 
 def loads_strict(text: str) -> object:
@@ -82,24 +107,35 @@ def leading_members(prefix: str) -> tuple[dict[str, object], str | None]:
 
     The members stand in the order of the text, so that the caller can tell what was told before what. A
     number at the very end is cut: more digits may have followed. Anything that is not the start of an
-    object has no members.
+    object has no members, and of an absurd number of members the first ones are returned.
     """
-    members, open_key, _ = _scan_members(prefix)
-    return members, open_key
-
-
-def begins_error_object(prefix: str) -> bool:
-    """Tell whether the start of a body is, or is going to be, an error object and no answer.
-
-    It is when its first member is a non-empty `error`, or when it says `"type": "error"`. A whole error
-    object is one too; an answer with `"error": null` is not.
-    """
-    members, open_key, cut_value = _scan_members(prefix)
-    if members.get("type") == "error":
-        return True
-    if next(iter(members), open_key) != "error":
-        return False
-    return bool(members["error"]) if "error" in members else cut_value in {"{", '"'}
+    members: dict[str, object] = {}
+    position = _skip_space(prefix, 0)
+    expected = "{"
+    for _ in range(_MAX_LEADING):
+        if prefix[position : position + 1] != expected:
+            break
+        expected = ","
+        position = _skip_space(prefix, position + 1)
+        if prefix[position : position + 1] != '"':
+            break
+        try:
+            key, position = _LENIENT.raw_decode(prefix, position)
+        except ValueError:
+            break
+        position = _skip_space(prefix, position)
+        if prefix[position : position + 1] != ":":
+            return members, key
+        start = _skip_space(prefix, position + 1)
+        try:
+            value, position = _LENIENT.raw_decode(prefix, start)
+        except (ValueError, RecursionError):
+            return members, key
+        if position == len(prefix) and prefix[start] in "-0123456789":
+            return members, key
+        members[key] = value
+        position = _skip_space(prefix, position)
+    return members, None
 
 
 def dumps_compact(value: object) -> str:
@@ -114,35 +150,6 @@ def dumps_compact(value: object) -> str:
     except (ValueError, TypeError, RecursionError) as error:
         raise NotJson(_TOO_DEEP if isinstance(error, RecursionError) else str(error)) from None
     return text if text.isascii() else _SURROGATE.sub(_escape, text)
-
-
-def _scan_members(prefix: str) -> tuple[dict[str, object], str | None, str]:
-    """Return also the first character of the cut member's value."""
-    members: dict[str, object] = {}
-    position = _skip_space(prefix, 0)
-    expected = "{"
-    while prefix[position : position + 1] == expected:
-        expected = ","
-        position = _skip_space(prefix, position + 1)
-        if prefix[position : position + 1] != '"':
-            break
-        try:
-            key, position = _LENIENT.raw_decode(prefix, position)
-        except ValueError:
-            break
-        position = _skip_space(prefix, position)
-        if prefix[position : position + 1] != ":":
-            return members, key, ""
-        start = _skip_space(prefix, position + 1)
-        try:
-            value, position = _LENIENT.raw_decode(prefix, start)
-        except (ValueError, RecursionError):
-            return members, key, prefix[start : start + 1]
-        if position == len(prefix) and prefix[start] in "-0123456789":
-            return members, key, prefix[start]
-        members[key] = value
-        position = _skip_space(prefix, position)
-    return members, None, ""
 
 
 def _skip_space(text: str, position: int) -> int:

@@ -32,8 +32,13 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     additional_usage: tuple[AdditionalUsage, ...] = ()
     reported_nanos: int | None = None
     """What the provider itself says that the call cost, in nano units of US dollars."""
+    cost_is_final: bool = False
+    """That was told together with or after the stop reason."""
     estimated_output_tokens: int | None = None
     model_served: str | None = None
+    service_tier: str | None = None
+    price_factor: str | None = None
+    """What else the provider says changes the price, such as the place of inference; no price table knows it."""
     response_id: str | None = None
     partial_text: str = ""
 
@@ -50,14 +55,18 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cost(self) -> Cost | None:
-        """Return the provider's own figure, which is as certain as its usage."""
+        """Return the provider's own figure: a lower bound if it was told before the end, or without exact usage.
+
+        It is never of unknown certainty, because an unknown cost is an absent one.
+        """
         if self.reported_nanos is None:
             return None
+        is_exact = self.cost_is_final and self.certainty is Certainty.EXACT
         return Cost(
             nano_units=self.reported_nanos,
             currency="USD",
             source=CostSource.PROVIDER,
-            certainty=self.certainty,
+            certainty=Certainty.EXACT if is_exact else Certainty.AT_LEAST,
         )
 
     @property
@@ -90,6 +99,8 @@ def severed(evidence: Evidence, ending: Ending, message: str, **details: Any) ->
         estimated_output_tokens=evidence.estimate if generated else None,
         cost=evidence.cost,
         model_served=evidence.model_served,
+        service_tier=evidence.service_tier,
+        price_factor=evidence.price_factor,
         provider_response_id=evidence.response_id,
         partial_text=evidence.partial_text,
         **details,

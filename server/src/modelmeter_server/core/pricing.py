@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum, unique
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,9 @@ NANOS_PER_UNIT = 1_000_000_000
 TOKENS_PER_RATE = 1_000_000
 
 # Written out because `Decimal` also reads "1_000", exponents and full-width digits, which nobody means as a price.
+# The tier that the base rates are for, by the words of both providers: what was asked for may be told as well.
+_STANDARD = frozenset(("", "standard", "default", "auto"))
+
 _RATE = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,9}))?")
 
 
@@ -87,6 +90,12 @@ class PriceTable(msgspec.Struct, frozen=True, kw_only=True):
         )
         return chosen or self.tiers[0]
 
+    def knows(self, service_tier: str | None) -> bool:
+        """Say whether answers of a service tier have rates here: a row of their own, or the standard ones."""
+        if service_tier is None or service_tier.lower() in _STANDARD:
+            return True
+        return any(tier.service_tier == service_tier for tier in self.tiers)
+
 
 def nanos_per_million(rate: str) -> int:
     """Read a rate such as "0.0375" (currency units per million tokens) as nano units per million tokens.
@@ -110,6 +119,7 @@ def price(
     certainty: Certainty,
     *,
     service_tier: str | None = None,
+    price_factor: str | None = None,
     additional: tuple[AdditionalUsage, ...] = (),
     tables: dict[str, PriceTable] | None = None,
 ) -> Cost:
@@ -117,9 +127,11 @@ def price(
 
     Work billed beside the call goes by its own model's table in `tables`. The cost is AT_LEAST if a dimension that
     was used has no price, if input or output was never told, if additional work is of a model without a table or
-    in another currency, and if the sum saturates.
+    in another currency, if a service tier or another price factor was told that the table has no rates for, and if
+    the sum saturates.
     """
     total, complete = _scaled(table, usage, service_tier)
+    complete = complete and price_factor is None
     for extra in additional:
         own = table if extra.model is None else (tables or {}).get(extra.model)
         if own is None or own.currency != table.currency:
@@ -142,18 +154,20 @@ def _scaled(table: PriceTable, usage: Usage, service_tier: str | None) -> tuple[
     """Return nano units times a million, and whether everything that was used was told and had a price."""
     inside = _clamped(usage)
     tier = table.tier_for(usage.input_tokens or 0, service_tier)
-    long_writes = min(usage.cache_write_1h_tokens or 0, inside.write)
+    writes = _writes(usage, inside.write)
     # Each dimension with its rate, and the rate that bounds it from below while it has none of its own.
     parts = [
         (inside.uncached - inside.input_audio, tier.input, 0),
         (inside.input_audio, tier.input_audio, tier.input),
-        (inside.write - long_writes, tier.cache_write, tier.input),
-        (long_writes, tier.cache_write_1h, tier.input if tier.cache_write is None else tier.cache_write),
+        (writes.short, tier.cache_write, tier.input),
+        (writes.long, tier.cache_write_1h, tier.input if tier.cache_write is None else tier.cache_write),
+        (writes.unknown, *_rate_of_unknown_writes(tier)),
         (inside.read, tier.cache_read, 0),
         (inside.output - inside.output_audio, tier.output, 0),
         (inside.output_audio, tier.output_audio, tier.output),
     ]
-    total, complete = 0, usage.input_tokens is not None and usage.output_tokens is not None
+    is_told = usage.input_tokens is not None and usage.output_tokens is not None
+    total, complete = 0, is_told and table.knows(service_tier)
     for tokens, rate, at_least in parts:
         complete = complete and (rate is not None or tokens == 0)
         total += tokens * (at_least if rate is None else rate)
@@ -162,6 +176,26 @@ def _scaled(table: PriceTable, usage: Usage, service_tier: str | None) -> tuple[
         complete = complete and (fee is not None or requests == 0)
         total += requests * (fee or 0) * TOKENS_PER_RATE
     return total, complete
+
+
+class _Writes(NamedTuple):
+    short: int
+    long: int
+    unknown: int
+    """Writes of which nobody told how long they are kept."""
+
+
+def _writes(usage: Usage, write: int) -> _Writes:
+    long = min(usage.cache_write_1h_tokens or 0, write)
+    short = min(usage.cache_write_5m_tokens or 0, write - long)
+    return _Writes(short, long, write - long - short)
+
+
+def _rate_of_unknown_writes(tier: Tier) -> tuple[int | None, int]:
+    """Return the one rate that writes have however long they are kept, and what they cost at least."""
+    if tier.cache_write is None or tier.cache_write_1h in (None, tier.cache_write):
+        return tier.cache_write, tier.input
+    return None, min(tier.cache_write, tier.cache_write_1h)
 
 
 class _Clamped(msgspec.Struct, frozen=True):

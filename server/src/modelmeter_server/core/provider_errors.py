@@ -28,14 +28,19 @@ _CODE_BYTES = 64
 
 _MESSAGE_STATUSES = frozenset((400, 404, 413, 422))
 
-_BILLING = ("insufficientquota", "creditbalance", "billing", "spendlimit")
+# `ramp_limit_exceeded` is a cap of the contract that Anthropic tells as a 429 without a delay.
+_BILLING = ("insufficientquota", "creditbalance", "billing", "spendlimit", "ramplimit")
+_QUOTA = ("quotaexceeded", "exceededquota", "quotaexhausted", "outofquota")
 _CREDENTIAL = ("apikey", "authentication", "unauthenticated", "unauthorized")
+_THROTTLED = ("ratelimit", "throttl", "resourceexhausted", "toomanyrequests", "slowdown")
+_CODE_KEYS = ("reason", "error_code", "code", "type")
+"""Members of an error's details that hold a code. Others hold links, names and ids, which decide nothing."""
 
 # The first fitting row wins. Names are compared in lower case without punctuation, because providers spell the same
 # type `rate_limit_error`, `RATE_LIMITED` and `RateLimitException`.
 _STATUS_BY_TYPE: tuple[tuple[tuple[str, ...], int], ...] = (
     (_BILLING, 402),
-    (("ratelimit", "throttl", "resourceexhausted", "toomanyrequests", "slowdown"), 429),
+    (_THROTTLED, 429),
     (("overloaded", "modelnotready"), 529),
     (("timeout", "deadlineexceeded"), 504),
     (("unavailable",), 503),
@@ -78,13 +83,13 @@ class ProviderError(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_billing(self) -> bool:
-        """Say whether it is about money, read from codes and types and never from prose (R-H2)."""
-        return any(_has(each, _BILLING) for each in self._words)
+        """Say whether it is about money or a quota, read from codes and types and never from prose (R-H2)."""
+        return any(_has(each, _BILLING) or _is_about(each, _QUOTA) for each in self._words)
 
     @property
     def is_credential(self) -> bool:
         """Say whether it is about the deployment's own key."""
-        return any(_has(each, _CREDENTIAL) for each in self._words)
+        return any(_is_about(each, _CREDENTIAL) for each in self._words)
 
     @property
     def _words(self) -> Iterator[str]:
@@ -163,12 +168,11 @@ def _from_object(error: dict[str, object], document: dict[str, object]) -> Provi
 
 
 def _reasons(details: object) -> Iterator[str]:
-    """Yield the short words among an error's details: a dictionary (Anthropic), a list of them (Google)."""
+    """Yield the codes among an error's details: a dictionary (Anthropic), a list of them (Google)."""
     for detail in details if isinstance(details, list) else [details]:
         if isinstance(detail, dict):
-            yield from (
-                word(value) for value in detail.values() if isinstance(value, str) and " " not in value
-            )
+            told = (detail.get(name) for name in _CODE_KEYS)
+            yield from (word(value) for value in told if isinstance(value, str) and " " not in value)
 
 
 def _code_word(value: object) -> str:
@@ -191,6 +195,11 @@ def _has(word: str, parts: tuple[str, ...]) -> bool:
     return any(part in plain for part in parts)
 
 
+def _is_about(word: str, parts: tuple[str, ...]) -> bool:
+    """Leave out a limit on the rate of something, such as `api_key_rate_limit`: waiting helps against it."""
+    return _has(word, parts) and not _has(word, _THROTTLED)
+
+
 def refusal_code(status: int, error: ProviderError | None) -> Code:
     """Return the gRPC code of a refusal: the caller's arguments, something missing, or the deployment's own affairs.
 
@@ -205,6 +214,8 @@ def kind_by_status(status: int, error: ProviderError | None) -> Kind:
     """Return the kind of an error answer that came before any generation (R-H2, R-H3)."""
     is_client_error = 400 <= status < 500
     if is_client_error and error is not None and error.is_billing:
+        return Kind.REFUSED
+    if status == 429 and error is not None and error.is_credential:
         return Kind.REFUSED
     if status in _RATE_LIMITED:
         return Kind.RATE_LIMITED

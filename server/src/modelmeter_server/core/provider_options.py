@@ -34,6 +34,7 @@ _ONE = "a call has one answer"
 _TRANSPORT = "the service decides how the answer travels"
 _STORE = "the service keeps nothing at the provider"
 _TIER = "the deployment decides the service tier, because it changes the price"
+_PLACE = "the deployment decides where the model runs, because it changes the price"
 _STATE = "state stands in the request's `continuation`, never at the provider"
 _SAMPLING = "the request has a field of its own for this"
 _MEDIA = "answers hold text and tool calls only"
@@ -75,6 +76,7 @@ _RESERVED: Final = {
     "audio": _MEDIA,
     "store": _STORE,
     **dict.fromkeys(("servicetier", "speed", "performanceconfig"), _TIER),
+    "inferencegeo": _PLACE,
     **dict.fromkeys(("previousresponseid", "conversation", "thread", "continuationtoken"), _STATE),
 }
 _RESERVED_WITHIN: Final = {

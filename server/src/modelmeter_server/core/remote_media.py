@@ -13,6 +13,9 @@ from .caller_json import field_path
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+MAX_FOUND: Final = 100
+"""Places that are told: in a deep document a path is long, and nobody reads a thousand."""
+
 # Of OpenAI, and of the servers that speak its formats: Mistral fetches documents, vLLM sound and films.
 _OPENAI_URLS: Final = ("image_url", "file_url", "document_url", "audio_url", "video_url")
 # Bytes by their name, and yet OpenRouter and Mistral take a URL there.
@@ -46,21 +49,27 @@ def is_data_url(url: str) -> bool:
 
 
 def remote_media(value: object, path: str) -> list[str]:
-    """Return the paths of all media in a JSON value that the provider would fetch, in the order of the text."""
+    """Return the paths of the media in a JSON value that the provider would fetch, in the order of the text.
+
+    Stops looking once it has found `MAX_FOUND`.
+    """
     found: list[str] = []
     waiting: list[tuple[object, _Place | None]] = [(value, None)]
-    while waiting:
+    while waiting and len(found) < MAX_FOUND:
         node, place = waiting.pop()
         if isinstance(node, dict):
             if not node.keys().isdisjoint(_TELLING):
                 found += [f"{_path(path, place)}.{inner}" for inner in _own(node)]
-            inside = [
-                (member, (place, name)) for name, member in node.items() if isinstance(member, dict | list)
-            ]
+            inside = [(member, (place, name)) for name, member in node.items() if _may_hold(member)]
             waiting += [each for each in reversed(inside) if not _is_opaque(node, each[1][1])]
         elif isinstance(node, list):
-            waiting += [(item, (place, index)) for index, item in reversed(list(enumerate(node)))]
+            inside = [(item, (place, index)) for index, item in enumerate(node) if _may_hold(item)]
+            waiting += reversed(inside)
     return found
+
+
+def _may_hold(value: object) -> bool:
+    return isinstance(value, dict | list) and bool(value)
 
 
 def _path(path: str, place: _Place | None) -> str:

@@ -8,6 +8,7 @@ provider's format cannot carry is its encoder's.
 from __future__ import annotations
 
 import math
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from .caller_json import field_path
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 MAX_LABELS: Final = 16
 MAX_LABEL_KEY: Final = 64
 MAX_LABEL_VALUE: Final = 256
+MAX_VIOLATIONS: Final = 100
+"""Mistakes that are told; far more than a status has room for."""
 
 _CONTINUATION: Final = "continuation"
 # Their reasoning is signed or encrypted and goes back with the turn; rebuilt from its calls, a turn loses it.
@@ -51,22 +54,27 @@ _CARRY_REASONING: Final = frozenset(("anthropic", "bedrock", "gemini", "openai_r
 
 
 def check_request(request: CompletionRequest, model: ModelSpec) -> list[FieldViolation]:
-    """Return every mistake in a request; an empty list if there is none. Never raises.
+    """Return every mistake in a request, up to `MAX_VIOLATIONS`; an empty list if there is none. Never raises.
 
     Fields are paths in the request, and go on into JSON text: `messages.messages[2].parts[0].image.url`,
     `tools[1].parameters_json`, `provider_options_json.max_tokens`. No description quotes the prompt.
     """
+    return list(islice(_mistakes(request, model), MAX_VIOLATIONS))
+
+
+def _mistakes(request: CompletionRequest, model: ModelSpec) -> Iterator[FieldViolation]:
     mode = request.schema_mode or model.schema_mode
-    found = [*_identity(request), *_prompt(request, model), *tool_violations(request.tools)]
+    yield from _identity(request)
+    yield from _prompt(request, model)
+    yield from tool_violations(request.tools)
     if request.tool_choice is not None:
-        found += choice_violations(request.tool_choice, request.tools)
-    found += _schema(request, mode)
-    found += capability_violations(request, model.capabilities, mode)
-    found += _numbers(request)
+        yield from choice_violations(request.tool_choice, request.tools)
+    yield from _schema(request, mode)
+    yield from capability_violations(request, model.capabilities, mode)
+    yield from _numbers(request)
     if request.provider_options_json:
-        found += option_violations(request, model)
-    found += _labels(request.labels)
-    return found
+        yield from option_violations(request, model)
+    yield from _labels(request.labels)
 
 
 def _identity(request: CompletionRequest) -> Iterator[FieldViolation]:

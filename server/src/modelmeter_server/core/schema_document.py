@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from .caller_json import field_path, read_caller_json, remembering
+from .caller_json import count_values, field_path, most_values, read_caller_json, remembering
 from .json_text import NotJson
 from .schema_graph import SchemaLoop, measure
 
@@ -54,6 +54,9 @@ def read_schema(text: str) -> SchemaDocument:
     """Read an output schema. Raises SchemaUnfit with everything that is wrong with it."""
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
         msg = f"must be at most {MAX_BYTES // 1024} KiB"
+        raise SchemaUnfit(msg)
+    if most_values(text) > MAX_NODES and count_values(text, MAX_NODES) > MAX_NODES:
+        msg = f"must hold at most {MAX_NODES:,} values"
         raise SchemaUnfit(msg)
     try:
         schema = read_caller_json(text).value

@@ -44,8 +44,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_seen(self) -> bool:
-        """Say whether any counter above 0 was told; zeros alone are no news (R-U6)."""
-        return bool(self.input_tokens or self.output_tokens)
+        """Say whether any counter above 0 was told, of tokens or of requests billed apiece; zeros alone are no news
+        (R-U6)."""
+        return bool(self.input_tokens or self.output_tokens) or any(self.hosted_tool_requests.values())
 
     @property
     def spend_tokens(self) -> int:

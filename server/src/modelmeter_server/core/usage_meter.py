@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from decimal import ROUND_CEILING, Context, Decimal, InvalidOperation
 from typing import NamedTuple
@@ -14,6 +15,9 @@ XAI_TICKS_PER_UNIT = 10_000_000_000
 
 # Enough digits that only the last step rounds; a context of our own, because the ambient one may be anybody's.
 _UPWARDS = Context(prec=60, rounding=ROUND_CEILING)
+
+# The numbers of JSON, because `Decimal` also reads "1_000" and full-width digits, which nobody means as money.
+_NUMBER = re.compile(r"[0-9]{1,400}(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,20})?")
 
 
 class Counted(NamedTuple):
@@ -101,9 +105,12 @@ def _nanos(value: object, scale: int) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        amount = Decimal(str(value))
+        text = str(value).strip()
+        if not _NUMBER.fullmatch(text):
+            return None
+        amount = Decimal(text)
     except (InvalidOperation, ValueError):
         return None
-    if not amount.is_finite() or amount < 0 or amount > INT64_MAX // scale:
+    if not amount.is_finite() or amount > INT64_MAX // scale:
         return None
     return int(_UPWARDS.multiply(amount, scale).to_integral_value(ROUND_CEILING))

@@ -127,6 +127,8 @@ def _unusable(draft: Draft, why: str) -> Failure:
         additional_usage=evidence.additional_usage,
         estimated_output_tokens=evidence.estimate,
         model_served=evidence.model_served,
+        service_tier=evidence.service_tier,
+        price_factor=evidence.price_factor,
         provider_code=draft.provider_code or draft.brief_reason or None,
         provider_response_id=evidence.response_id,
         partial_text=draft.text,
@@ -152,5 +154,6 @@ def _answer(draft: Draft, *, text: str | None = None, structured_json: str | Non
         hosted_tools=draft.hosted_tools,
         continuation=draft.continuation,
         service_tier=draft.service_tier,
+        price_factor=evidence.price_factor,
         estimated_output_tokens=evidence.estimate,
     )

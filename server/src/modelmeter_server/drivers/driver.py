@@ -24,6 +24,10 @@ class RequestRefused(Exception):
         self.violations = violations
 
 
+class BodyRefused(RequestRefused):
+    """The finished body must not leave; its violations have paths of the body, not of the request."""
+
+
 class PreparedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A provider request that is ready to be sent; holds no credentials."""
 

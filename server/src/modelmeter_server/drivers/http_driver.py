@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from modelmeter_server.core.accumulators import Accumulator
-from modelmeter_server.core.answers import Answer, Expectation
 from modelmeter_server.core.calls import Attempt
-from modelmeter_server.core.errors import OWN_FAULT, Failure, failure, with_cause
+from modelmeter_server.core.errors import OWN_FAULT, Failure, FieldViolation, failure, with_cause
+from modelmeter_server.core.ladder import Evidence, severed
 from modelmeter_server.core.models import Capabilities, ModelSpec
 from modelmeter_server.core.outcomes import Cause, Certainty, Code, End, Ending, Kind, Stage
 from modelmeter_server.core.provider_errors import failure_from_http
@@ -25,8 +25,12 @@ from modelmeter_server.core.sse import EventTooLarge
 from modelmeter_server.core.text import cut_utf8, scrub, well_formed
 
 from .authentication import AuthenticatedExchange, Authenticator, CredentialsError
-from .driver import Observer, PreparedRequest
+from .driver import Observer, PreparedRequest, RequestRefused
 from .http import Endpoint, ExchangeEnd, Fault, HttpRequest, Limits, Pool, ResponseHead, Timeouts
+from .provider_words import without_keys
+
+if TYPE_CHECKING:
+    from modelmeter_server.core.answers import Answer, Expectation
 
 OVERLOAD_RETRY_SECONDS = 1.0
 """What a caller is told to wait when the pool has no room: about the time in which calls come and go."""
@@ -114,8 +118,13 @@ class HttpDriver:
         self._authenticator = authenticator
 
     def prepare(self, request: CompletionRequest, model: ModelSpec) -> PreparedRequest:
-        """Turn a checked request into the provider's body. Raises RequestRefused."""
-        return self._wire.encode(request, model)
+        """Turn a checked request into the provider's body. Raises RequestRefused, also for a body that is too large."""
+        prepared = self._wire.encode(request, model)
+        size, limit = len(prepared.body), self._limits.request_bytes
+        if size > limit:
+            fix = f"becomes {size:,} bytes for this provider and this deployment sends at most {limit:,}: shorten it"
+            raise RequestRefused(FieldViolation("prompt", fix))
+        return prepared
 
     def start(
         self,
@@ -260,7 +269,12 @@ class HttpCall:
             return failure(
                 Kind.REFUSED, f"the request is too large for this deployment: {end.detail}", cause=Cause.LIMIT
             )
-        return self.accumulator.finish(self._ending(end))
+        ending = self._ending(end)
+        result = self.accumulator.finish(ending)
+        if end.fault is Fault.ENCODING and isinstance(result, Failure) and result.kind is Kind.UNAVAILABLE:
+            # The status said success and a body came: that nobody can read it does not make it free.
+            return severed(Evidence(generated=True), ending, result.message)
+        return result
 
     def _refusal(self, end: ExchangeEnd, head: ResponseHead, body: bytes) -> Failure:
         """Classify an error answer. The status had said it all, however its body ended (R-H1)."""
@@ -281,13 +295,12 @@ class HttpCall:
         )
 
     def _completed(self, result: Answer | Failure, end: ExchangeEnd) -> Answer | Failure:
-        """Add what only the exchange knows: the status and the provider's id of the request."""
-        if end.head is None:
-            return result
-        request_id = _request_id(end.head)
-        if isinstance(result, Answer):
-            return msgspec.structs.replace(result, provider_request_id=request_id)
-        return msgspec.structs.replace(result, provider_request_id=request_id, http_status=end.head.status)
+        """Add what only the exchange knows, the status and the provider's id of the request; take keys out."""
+        if end.head is not None:
+            result = msgspec.structs.replace(result, provider_request_id=_request_id(end.head))
+            if isinstance(result, Failure):
+                result = msgspec.structs.replace(result, http_status=end.head.status)
+        return without_keys(result, self._scrub)
 
 
 def _without_credentials(error: CredentialsError) -> Failure:

@@ -26,7 +26,7 @@ from modelmeter_server.core.native_prompt import (
 )
 from modelmeter_server.core.provider_options import FIELD as OPTIONS
 
-from .driver import RequestRefused
+from .driver import BodyRefused, RequestRefused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -137,8 +137,8 @@ def finished(
     `turns` names the list of turns; `leading` of them are the request's own instructions, which that format keeps
     there.
 
-    Raises RequestRefused if an option would override what the request or the service set, and if the finished body
-    instructs from within the thread or makes the provider fetch media.
+    Raises RequestRefused if an option would override what the request or the service set, and BodyRefused if the
+    finished body instructs from within the thread or makes the provider fetch media.
     """
     if request.provider_options_json:
         options = _read(request.provider_options_json, OPTIONS)
@@ -148,7 +148,7 @@ def finished(
     encoded = msgspec.json.encode(body)
     mistakes = _second_look(encoded, model, turns, leading)
     if mistakes:
-        raise RequestRefused(*mistakes)
+        raise BodyRefused(*mistakes)
     return encoded
 
 
@@ -162,16 +162,19 @@ def _merge(body: dict[str, Any], options: dict[str, msgspec.Raw], path: str) -> 
         elif isinstance(own, dict) and begins == b"{":
             _merge(own, _members(value), where)
         elif isinstance(own, list) and begins == b"[" and name in _GROWING and path == OPTIONS:
-            # Names may stand already: this API takes each once.
-            own.extend(
-                item for item in msgspec.json.decode(value, type=list[msgspec.Raw]) if not _has(own, item)
-            )
+            own += _new_items(own, value)
         else:
             raise refused(where, "is reserved: the request or the service sets it")
 
 
-def _has(own: list[Any], item: msgspec.Raw) -> bool:
-    return bytes(item)[:1] == b'"' and msgspec.json.decode(item) in own
+def _new_items(own: list[Any], value: msgspec.Raw) -> list[msgspec.Raw]:
+    """Return the items that do not stand already: the API takes each name once."""
+    names = {item for item in own if isinstance(item, str)}
+    return [
+        item
+        for item in msgspec.json.decode(value, type=list[msgspec.Raw])
+        if bytes(item)[:1] != b'"' or msgspec.json.decode(item) not in names
+    ]
 
 
 def _members(text: str | msgspec.Raw) -> dict[str, msgspec.Raw]:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from modelmeter_server.core.answers import Answer
 from modelmeter_server.core.errors import OWN_FAULT, Failure, failure
 from modelmeter_server.core.ladder import Evidence, severed
 from modelmeter_server.core.outcomes import Cause, Certainty, Disposition, End, Ending, Kind, Stage
@@ -15,8 +14,9 @@ from modelmeter_server.core.usage import Usage
 
 if TYPE_CHECKING:
     from modelmeter_server.core.accumulators import Accumulator
+    from modelmeter_server.core.answers import Answer
     from modelmeter_server.core.models import ModelSpec
-    from modelmeter_server.core.pricing import PriceTable
+    from modelmeter_server.core.pricing import Cost, PriceTable
 
 _NOTHING = Usage()
 
@@ -26,20 +26,34 @@ def priced(
 ) -> Answer | Failure:
     """Fill in what the told usage costs. The provider's own figure wins; no price or no usage leaves it absent.
 
-    `tables` are the prices at the same provider instance, for work that it billed under other models' names.
+    A figure that the provider told before the end is only what the call costs at least, and so is a larger one by
+    the table. `tables` are the prices at the same provider instance, for work that it billed under other models'
+    names; work under the call's own model costs what the call's own alias costs.
     """
     told = result.usage is not None or bool(result.additional_usage)
-    if result.cost is not None or not told or model is None or model.price is None:
+    is_final = result.cost is not None and result.cost.certainty is Certainty.EXACT
+    if is_final or not told or model is None or model.price is None:
         return result
+    if result.additional_usage:
+        tables = {**tables, model.provider_model: model.price}
     cost = price(
         model.price,
         result.usage or _NOTHING,
         result.certainty if result.usage is not None else Certainty.AT_LEAST,
-        service_tier=result.service_tier if isinstance(result, Answer) else None,
+        service_tier=result.service_tier,
+        price_factor=result.price_factor,
         additional=result.additional_usage,
         tables=tables,
     )
+    if result.cost is not None:
+        cost = _higher(result.cost, cost)
     return msgspec.structs.replace(result, cost=cost)
+
+
+def _higher(reported: Cost, by_table: Cost) -> Cost:
+    if reported.currency != by_table.currency or reported.nano_units >= by_table.nano_units:
+        return reported
+    return msgspec.structs.replace(by_table, certainty=Certainty.AT_LEAST)
 
 
 def broken(accumulator: Accumulator | None, cause: Cause, *, written: bool, message: str) -> Failure:
@@ -74,6 +88,8 @@ def spoiled(answer: Answer) -> Failure:
         estimated_output_tokens=answer.estimated_output_tokens,
         cost=answer.cost,
         model_served=answer.model_served,
+        service_tier=answer.service_tier,
+        price_factor=answer.price_factor,
         provider_request_id=answer.provider_request_id,
         provider_response_id=answer.provider_response_id,
         partial_text=answer.text,
@@ -83,13 +99,4 @@ def spoiled(answer: Answer) -> Failure:
 def _evidence(accumulator: Accumulator | None) -> Evidence:
     if accumulator is None:
         return Evidence()
-    known = accumulator.snapshot()
-    return Evidence(
-        generated=known.generated,
-        usage=known.usage if known.usage is not None and known.usage.is_seen else None,
-        usage_is_final=known.certainty is Certainty.EXACT,
-        additional_usage=known.additional_usage,
-        model_served=known.model_served,
-        response_id=known.response_id,
-        partial_text=known.text,
-    )
+    return accumulator.evidence()

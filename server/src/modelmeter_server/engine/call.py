@@ -22,6 +22,7 @@ from .plan import Plan, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Executor
 
     from modelmeter_server.core.answers import Answer
     from modelmeter_server.core.models import ModelSpec
@@ -48,10 +49,12 @@ class Call:
         *,
         budget: float | None,
         deltas: bool,
+        planner: Executor | None = None,
     ) -> None:
         """Take what `run` needs. `planned` turns the request into a plan and raises Refused for a bad one.
 
-        `budget` is how many seconds the provider has; `deltas` keeps deltas for a stream.
+        `budget` is how many seconds the provider has; `deltas` keeps deltas for a stream. With a `planner`, for large
+        requests, `planned` runs in one of its threads and the event loop stays free.
         """
         self.call_id = request.call_id
         self.model_asked = request.model
@@ -69,6 +72,8 @@ class Call:
         self._recorder = recorder
         self._budget = budget
         self._deltas = deltas
+        self._planner = planner
+        self._planning: asyncio.Future[Plan] | None = None
         self._cut: tuple[Cause, str] | None = None
         self._arrived = time.monotonic()
         self._written: float | None = None
@@ -99,6 +104,8 @@ class Call:
             self._cut = (cause, detail)
             if self.provider_call is not None:
                 self.provider_call.cut(cause, detail)
+            elif self._planning is not None:
+                self._planning.cancel()
 
     # What the provider request tells
 
@@ -136,14 +143,38 @@ class Call:
 
     async def _result(self) -> Answer | Failure:
         try:
-            plan = self._planned(self)
+            plan = self._planned(self) if self._planner is None else await self._plan_beside(self._planner)
         except Refused as refusal:
             return refusal.verdict
+        except asyncio.CancelledError:
+            if self._cut is None or _is_cancelled():
+                raise
+            return _never_sent(*self._cut)
         if self._cut is not None:
             return _never_sent(*self._cut)
-        if self._budget is not None and self._budget <= 0:
+        left = self._left()
+        if left is not None and left <= 0:
             return _never_sent(Cause.DEADLINE, "the deadline is too near to send anything")
         return await self._ask(plan)
+
+    async def _plan_beside(self, planner: Executor) -> Plan:
+        """Plan in a thread; a cut ends the wait, as CancelledError. A plan that runs by then is dropped when done."""
+        loop = asyncio.get_running_loop()
+        self._planning = loop.run_in_executor(planner, self._planned, self)
+        if self._cut is not None:
+            self._planning.cancel()
+        left = self._left()
+        timer = None if left is None else loop.call_later(left, self.cut, Cause.DEADLINE, LATE)
+        try:
+            return await self._planning
+        finally:
+            self._planning = None
+            if timer is not None:
+                timer.cancel()
+
+    def _left(self) -> float | None:
+        """Return how many seconds the provider still has."""
+        return None if self._budget is None else self._budget - (time.monotonic() - self._arrived)
 
     async def _ask(self, plan: Plan) -> Answer | Failure:
         assert self.driver is not None
@@ -158,9 +189,9 @@ class Call:
                 )
 
     async def _run(self, call: ProviderCall) -> Answer | Failure:
-        if self._budget is None:
+        left = self._left()
+        if left is None:
             return await call.run()
-        left = self._budget - (time.monotonic() - self._arrived)
         timer = asyncio.get_running_loop().call_later(left, self.cut, Cause.DEADLINE, LATE)
         try:
             return await call.run()
@@ -238,6 +269,10 @@ def _never_sent(cause: Cause, detail: str) -> Failure:
 
 def _cause_of(error: BaseException) -> Cause:
     """Tell a loop that is going down from a fault: only the former cancels the call's own task."""
-    task = asyncio.current_task()
-    stopping = isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+    stopping = isinstance(error, asyncio.CancelledError) and _is_cancelled()
     return Cause.DRAIN if stopping else Cause.BUG
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

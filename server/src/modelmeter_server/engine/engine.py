@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from modelmeter_server.core.errors import Failure, FieldViolation, failure
 from modelmeter_server.core.outcomes import Cause, Kind
+from modelmeter_server.core.request_limits import is_large
 
 from .call import Call
 from .inflight import InFlight
@@ -32,6 +34,10 @@ HEADROOM_LEAST = 0.05
 HEADROOM_MOST = 2.0
 """What is kept of the caller's time so that the typed error still arrives: 5 %, from 50 ms to 2 s."""
 
+PLANNING_THREADS = 2
+"""Large requests that are planned at once, beside the event loop: planning is all processor time and memory, so that
+more would only take both from the calls under way."""
+
 
 class Engine:
     """Bring completion requests to recorded outcomes."""
@@ -52,6 +58,7 @@ class Engine:
         self._admitted = 0
         self._draining = False
         self._inflight = InFlight()
+        self._planner = ThreadPoolExecutor(PLANNING_THREADS, thread_name_prefix="planning")
 
     @property
     def calls_in_flight(self) -> int:
@@ -83,7 +90,8 @@ class Engine:
             self._plan, request=request, refusal=refusal, found=violations, prefix=prefix
         )
         provider_budget = None if budget is None else budget - headroom(budget)
-        call = Call(request, work, self._recorder, budget=provider_budget, deltas=deltas)
+        planner = self._planner if refusal is None and is_large(request) else None
+        call = Call(request, work, self._recorder, budget=provider_budget, deltas=deltas, planner=planner)
         call.task = self._inflight.launch(call)
         if refusal is None:
             self._admitted += 1
@@ -125,7 +133,9 @@ class Engine:
         Return how many were cut. May be called again with a smaller limit to hurry.
         """
         self._draining = True
-        return await self._inflight.drain(limit)
+        cut = await self._inflight.drain(limit)
+        self._planner.shutdown(wait=False, cancel_futures=True)
+        return cut
 
 
 def headroom(budget: float) -> float:

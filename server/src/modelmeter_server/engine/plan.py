@@ -10,9 +10,10 @@ from modelmeter_server.core.answers import FREE_TEXT, Expectation
 from modelmeter_server.core.errors import Failure, FieldViolation, failure
 from modelmeter_server.core.models import ModelSpec
 from modelmeter_server.core.outcomes import Cause, Code, Kind
-from modelmeter_server.core.request_checks import check_request
+from modelmeter_server.core.request_checks import MAX_VIOLATIONS, check_request
+from modelmeter_server.core.request_limits import limit_violations
 from modelmeter_server.core.text import cut_utf8
-from modelmeter_server.drivers.driver import PreparedRequest, RequestRefused
+from modelmeter_server.drivers.driver import BodyRefused, PreparedRequest, RequestRefused
 
 from .schema_check import SchemaInvalid, expectation_for
 
@@ -85,9 +86,13 @@ def plan(
     """
     if request.sensitivity > model.max_sensitivity:
         raise Refused(_too_sensitive(request, model))
-    mistakes = list(check_request(request, model))
+    excess = limit_violations(request)
+    if excess:
+        raise Refused(mistaken([*_within(prefix, excess), *found]))
+    mistakes = check_request(request, model)
     expectation = _expectation(request, model, mistakes)
     if found or mistakes:
+        mistakes += _encoding_mistakes(request, model, driver, [*found, *_within(prefix, mistakes)], prefix)
         raise Refused(mistaken([*found, *_within(prefix, mistakes)]))
     try:
         prepared = driver.prepare(request, model)
@@ -106,6 +111,26 @@ def _expectation(request: CompletionRequest, model: ModelSpec, mistakes: list[Fi
         return FREE_TEXT
 
 
+def _encoding_mistakes(
+    request: CompletionRequest,
+    model: ModelSpec,
+    driver: Driver,
+    told: Sequence[FieldViolation],
+    prefix: str,
+) -> list[FieldViolation]:
+    """Ask the encoder about a request that is refused anyway, so that the caller hears of everything at once."""
+    try:
+        driver.prepare(request, model)
+    except BodyRefused:
+        return []  # said already, by the request's own fields
+    except RequestRefused as refusal:
+        fields = {each.field for each in told}
+        return [each for each in refusal.violations if prefix + each.field not in fields]
+    except Exception:  # noqa: BLE001 - encoders are for checked requests: this one may stumble over a known mistake
+        return []
+    return []
+
+
 def _within(prefix: str, mistakes: Sequence[FieldViolation]) -> list[FieldViolation]:
     return [FieldViolation(prefix + each.field, each.description) for each in mistakes]
 
@@ -120,7 +145,8 @@ def _too_sensitive(request: CompletionRequest, model: ModelSpec) -> Failure:
 
 
 def mistaken(mistakes: Sequence[FieldViolation]) -> Failure:
-    """Return the refusal of a request with these mistakes, at least one."""
+    """Return the refusal of a request with these mistakes, at least one; the first `MAX_VIOLATIONS` are told."""
+    mistakes = mistakes[:MAX_VIOLATIONS]
     first = f"{mistakes[0].field}: {mistakes[0].description}"
     rest = len(mistakes) - 1
     more = f" (and {rest} more {'mistake' if rest == 1 else 'mistakes'})" if rest else ""

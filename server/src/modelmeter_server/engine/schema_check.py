@@ -6,6 +6,7 @@ never enforced. Patterns run in the engine without backtracking, so that look-ar
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -140,17 +141,19 @@ def _pointer(steps: list[str | int]) -> str:
 
 
 class _Cache:
-    """The schemas that were used last, as far as they fit into `CACHE_BYTES`. For one thread."""
+    """The schemas that were used last, as far as they fit into `CACHE_BYTES`; for any number of threads."""
 
     def __init__(self) -> None:
         self._schemas: OrderedDict[str, tuple[CompiledSchema, int]] = OrderedDict()
         self._bytes = 0
+        self._lock = threading.Lock()
 
     def get(self, text: str) -> CompiledSchema:
-        found = self._schemas.get(text)
-        if found is not None:
-            self._schemas.move_to_end(text)
-            return found[0]
+        with self._lock:
+            found = self._schemas.get(text)
+            if found is not None:
+                self._schemas.move_to_end(text)
+                return found[0]
         try:
             document = read_schema(text)
         except SchemaUnfit as error:
@@ -160,11 +163,14 @@ class _Cache:
         return schema
 
     def _keep(self, text: str, schema: CompiledSchema, size: int) -> None:
-        self._schemas[text] = schema, size
-        self._bytes += size
-        while self._bytes > CACHE_BYTES:
-            _, (_, freed) = self._schemas.popitem(last=False)
-            self._bytes -= freed
+        with self._lock:
+            if text in self._schemas:
+                return
+            self._schemas[text] = schema, size
+            self._bytes += size
+            while self._bytes > CACHE_BYTES:
+                _, (_, freed) = self._schemas.popitem(last=False)
+                self._bytes -= freed
 
 
 _CACHE: Final = _Cache()

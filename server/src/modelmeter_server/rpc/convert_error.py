@@ -72,6 +72,7 @@ def _fill_bill(message: error_pb2.ModelError, failed: Failure, room: Room) -> No
 
 def _fill_origin(message: error_pb2.ModelError, failed: Failure, room: Room) -> None:
     message.model_served = cut_utf8(failed.model_served or "", room.text)
+    message.service_tier = cut_utf8(failed.service_tier or "", room.text)
     message.provider_code = cut_utf8(failed.provider_code or "", room.text)
     message.provider_request_id = cut_utf8(failed.provider_request_id or "", room.text)
     message.provider_response_id = cut_utf8(failed.provider_response_id or "", room.text)

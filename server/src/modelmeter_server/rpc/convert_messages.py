@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from modelmeter_server.core.request_limits import MAX_MESSAGES, MAX_PARTS
 from modelmeter_server.core.requests import (
     Continuation,
     MediaKind,
@@ -32,17 +34,23 @@ _CONTENTS = "text, image, audio, document, tool_call, tool_result, continuation"
 
 def messages_from(messages: Iterable[message_pb2.Message], found: Violations) -> tuple[Message, ...]:
     """Return the turns in the core's terms; parts that say nothing are noted in `found`."""
-    return tuple(
-        _message(message, f"messages.messages[{index}]", found) for index, message in enumerate(messages)
-    )
+    turns: list[Message] = []
+    room = MAX_PARTS + 1
+    for index, message in enumerate(islice(messages, MAX_MESSAGES + 1)):
+        turns.append(_message(message, f"messages.messages[{index}]", found, room))
+        room -= len(turns[-1].parts)
+        if not room:
+            break
+    return tuple(turns)
 
 
-def _message(message: message_pb2.Message, path: str, found: Violations) -> Message:
+def _message(message: message_pb2.Message, path: str, found: Violations, room: int) -> Message:
     role = found.word(f"{path}.role", message.role, ROLE_WORDS)
     if not message.role:
         found.add(f"{path}.role", "must be ROLE_USER or ROLE_ASSISTANT")
     parts = tuple(
-        _part(part, f"{path}.parts[{index}]", found) or _STAND_IN for index, part in enumerate(message.parts)
+        _part(part, f"{path}.parts[{index}]", found) or _STAND_IN
+        for index, part in enumerate(islice(message.parts, room))
     )
     return Message(role or _likely_role(parts), parts)
 

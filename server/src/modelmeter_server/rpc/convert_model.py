@@ -54,6 +54,8 @@ def _fill_tier(message: model_service_pb2.PriceTier, tier: Tier) -> None:
     message.cache_write_1h = _optional_text(tier.cache_write_1h)
     message.above_input_tokens = tier.above_input_tokens
     message.service_tier = tier.service_tier or ""
+    message.input_audio = _optional_text(tier.input_audio)
+    message.output_audio = _optional_text(tier.output_audio)
 
 
 def _optional_text(nanos: int | None) -> str:

@@ -1,17 +1,21 @@
 """A `CompleteRequest` in the core's terms, with every mistake that only the wire form can have. Pure.
 
 What is wrong is reported and left out of the result, so that the checks of the core can look at the rest and all
-mistakes reach the caller together.
+mistakes reach the caller together. Of what there is too much of, one more than allowed is taken over, for the core to
+refuse.
 """
 
 from __future__ import annotations
 
 import re
 import uuid
+from itertools import islice
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from modelmeter.v1 import message_pb2
 from modelmeter_server.core.errors import FieldViolation
+from modelmeter_server.core.request_checks import MAX_LABELS
+from modelmeter_server.core.request_limits import MAX_STOP_SEQUENCES, MAX_TOOLS
 from modelmeter_server.core.requests import (
     CompletionRequest,
     Continuation,
@@ -84,16 +88,16 @@ def completion_request(message: CompleteRequest, found: Violations) -> Completio
         messages=messages_from(message.messages.messages, found) if prompt == "messages" else None,
         native_json=message.native_json if prompt == "native_json" else None,
         system=message.system,
-        tools=tuple(map(_tool, message.tools)),
+        tools=tuple(map(_tool, islice(message.tools, MAX_TOOLS + 1))),
         tool_choice=_tool_choice(message.tool_choice, found) if message.HasField("tool_choice") else None,
         output_schema_json=message.output_schema_json,
         schema_mode=found.word("schema_mode", message.schema_mode, SCHEMA_MODE_WORDS),
-        stop_sequences=tuple(message.stop_sequences),
+        stop_sequences=tuple(islice(message.stop_sequences, MAX_STOP_SEQUENCES + 1)),
         reasoning_effort=found.word("reasoning_effort", message.reasoning_effort, REASONING_EFFORT_WORDS),
         provider_options_json=message.provider_options_json,
         continuation=_continuation(message),
         sensitivity=_sensitivity(message.sensitivity, found),
-        labels=dict(message.labels),
+        labels=dict(islice(message.labels.items(), MAX_LABELS + 1)),
         **{name: getattr(message, name) for name in _NUMBERS if message.HasField(name)},
     )
 
@@ -102,8 +106,10 @@ def flush_interval(message: StreamCompleteRequest, default: float, found: Violat
     """Return the seconds between two messages of a stream."""
     if not message.HasField("flush_interval"):
         return default
-    seconds = message.flush_interval.seconds + message.flush_interval.nanos / 1e9
-    if 0 <= seconds <= MAX_FLUSH_SECONDS:
+    whole, nanos = message.flush_interval.seconds, message.flush_interval.nanos
+    seconds = whole + nanos / 1e9
+    # Each by itself: a Duration whose parts differ in sign, or with a second of nanos, is no Duration.
+    if whole >= 0 and 0 <= nanos < 1_000_000_000 and seconds <= MAX_FLUSH_SECONDS:
         return seconds
     found.append(FieldViolation("flush_interval", "must be from 0 to 1 s"))
     return default

@@ -96,6 +96,7 @@ def fill_duration(message: Duration, seconds: float) -> None:
     """Write a time from 0 to `MAX_SECONDS`; what lies outside is cut to that, and NaN to 0."""
     bounded = 0.0 if math.isnan(seconds) else min(max(seconds, 0.0), MAX_SECONDS)
     whole = int(bounded)
-    message.seconds = whole
-    message.nanos = min(int((bounded - whole) * 1e9), 999_999_999)
+    carry, nanos = divmod(round((bounded - whole) * 1e9), 1_000_000_000)
+    message.seconds = whole + carry
+    message.nanos = nanos
     message.SetInParent()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..answers import FREE_TEXT, Answer, Delta, Expectation, TextDelta, ToolCallDelta
-from ..json_text import NotJson, begins_error_object, dumps_compact, leading_members, loads_lenient
+from ..json_text import NotJson, dumps_compact, leading_members, loads_event, loads_lenient
 from ..ladder import Evidence, severed
 from ..lenient import EventDecoder
 from ..outcomes import Cause, Certainty, End, Ending, Stage
@@ -62,7 +62,8 @@ class _Named(msgspec.Struct):
 _read_type = EventDecoder(_Named)
 _BOM = b"\xef\xbb\xbf"
 _FIELDS = (b"event", b"data", b"retry", b"id")
-_LONGEST_FIELD = 6  # one more, so that a longer word is no start of a field
+_OPENING_LIMIT = 65_536
+"""Bytes kept of a body that is no event stream so far: a JSON text or number may be all of it."""
 
 
 class Accumulator(ABC):
@@ -101,7 +102,7 @@ class Accumulator(ABC):
         self._emitted: set[type[Delta]] = set()
         self._first_bytes: bytes | None = b""
         self._is_blank = True
-        self._opening = b""
+        self._opening = bytearray()
         self._foreign = False
         self._body: bytearray | None = None
         self._error: ProviderError | None = None
@@ -129,7 +130,7 @@ class Accumulator(ABC):
             self._take(error.events)
             raise
         if not self._splitter.recognised:
-            self._opening += visible[: _LONGEST_FIELD - len(self._opening)]
+            self._opening += visible[: _OPENING_LIMIT - len(self._opening)]
             self._foreign = self._foreign or b"\n" in visible or b"\r" in visible
         self._take(events)
 
@@ -176,7 +177,7 @@ class Accumulator(ABC):
             handler(data)
         elif type:
             self._take_unknown(type)
-        elif b'"error' in data and read_error(loads_lenient(data)) is not None:
+        elif b'"error' in data and read_error(loads_event(data)) is not None:
             # `data: {"error": {...}}` of compatible servers and gateways (R-E2).
             self._on_error(data)
 
@@ -214,7 +215,7 @@ class Accumulator(ABC):
         self.awaits_tail = True
         if self._error is None:
             try:
-                document = loads_lenient(data)
+                document = loads_event(data)
             except NotJson:
                 document = None
             self._error = read_error_event(document)
@@ -262,12 +263,22 @@ class Accumulator(ABC):
 
     def told_usage(self) -> tuple[Usage | None, tuple[AdditionalUsage, ...], Certainty]:
         """Return usage, additional usage and certainty alone: providers that tell them with every chunk are asked
-        that often, and must not pay for the text each time."""
-        usage = self._usage()
+        that often, and must not pay for the text each time.
+
+        It goes to callers as it is, so that configured keys are scrubbed from the provider's words here.
+        """
+        usage, scrub = self._usage(), self._scrub
+        additional = tuple(
+            msgspec.structs.replace(extra, kind=scrub(extra.kind), model=extra.model and scrub(extra.model))
+            for extra in self._additional_usage()
+        )
         if usage is None or not usage.is_seen:
-            return usage, self._additional_usage(), Certainty.UNKNOWN
+            return usage, additional, Certainty.UNKNOWN
+        if usage.hosted_tool_requests:
+            hosted = {scrub(tool): requests for tool, requests in usage.hosted_tool_requests.items()}
+            usage = msgspec.structs.replace(usage, hosted_tool_requests=hosted)
         certainty = Certainty.EXACT if self._usage_is_final() else Certainty.AT_LEAST
-        return usage, self._additional_usage(), certainty
+        return usage, additional, certainty
 
     @property
     def _started(self) -> bool:
@@ -290,6 +301,13 @@ class Accumulator(ABC):
     def _reported_nanos(self) -> int | None:
         return None
 
+    def _cost_is_final(self) -> bool:
+        """Say whether the reported cost came with the stop reason or after it."""
+        return self._usage_is_final()
+
+    def _price_factor(self) -> str | None:
+        return None
+
     @abstractmethod
     def _text(self) -> str: ...
 
@@ -302,6 +320,10 @@ class Accumulator(ABC):
     @abstractmethod
     def _forced_arguments(self) -> str | None: ...
 
+    def evidence(self) -> Evidence:
+        """Return what the ladder needs to know at this moment."""
+        return self._evidence()
+
     def _evidence(self) -> Evidence:
         usage = self._usage()
         seen = usage if usage is not None and usage.is_seen else None
@@ -312,8 +334,11 @@ class Accumulator(ABC):
             usage_is_final=self._usage_is_final(),
             additional_usage=self._additional_usage(),
             reported_nanos=self._reported_nanos(),
+            cost_is_final=self._cost_is_final(),
             estimated_output_tokens=None if self._usage_is_final() else self._estimate(text),
             model_served=self._model_served,
+            service_tier=self._service_tier,
+            price_factor=self._price_factor(),
             response_id=self._response_id,
             partial_text=text,
         )
@@ -342,6 +367,11 @@ class Accumulator(ABC):
                 self._emit(
                     ToolCallDelta(index=index, id=call.id, name=call.name, arguments_json=call.arguments_json)
                 )
+            return
+        for index, (_, _, told) in enumerate(self._open_calls()):
+            # The `{}` of a call without arguments is our reading, so that no delta has brought it.
+            if not told and index < len(answer.tool_calls) and answer.tool_calls[index].arguments_json:
+                self._emit(ToolCallDelta(index=index, arguments_json=answer.tool_calls[index].arguments_json))
 
     def _finish(self, ending: Ending) -> Answer | Failure:
         if self._body is not None:
@@ -351,32 +381,45 @@ class Accumulator(ABC):
             return self._finish_error(self._error, ending)
         if self._reaches_its_end(ending):
             return self._conclude()
-        if self._parts > MAX_PARTS:
-            ending = msgspec.structs.replace(ending, cause=Cause.LIMIT)
-        if self._is_foreign(ending):
+        if self._is_blank or self._splitter.recognised:
+            return self._sever(ending)
+        if ending.end is End.CLEAN and len(self._opening) < _OPENING_LIMIT:
+            # A text or a number: the first character could not tell that from an event stream.
+            try:
+                return self._finish_document(loads_lenient(bytes(self._opening)), ending)
+            except NotJson:
+                pass
+        if self._is_foreign():
             self.generated = True
             return severed(
                 self._evidence(), ending, "the provider's answer is neither an event stream nor JSON"
             )
+        return self._sever(ending)
+
+    def _sever(self, ending: Ending) -> Failure:
+        if self._parts > MAX_PARTS:
+            ending = msgspec.structs.replace(ending, cause=Cause.LIMIT)
         return severed(self._evidence(), ending, self._severed_message(ending))
 
     def _reaches_its_end(self, ending: Ending) -> bool:
         """Say whether the answer is whole: by its end marker, in nearly every format whatever came after it."""
         return self._complete
 
-    def _is_foreign(self, ending: Ending) -> bool:
+    def _is_foreign(self) -> bool:
         """Say whether text came that is no event stream at all, such as a proxy's page with status 200.
 
         Whoever wrote it, the request was accepted by someone: claiming that nothing happened would invite a second
-        purchase (R-H6). A fragment of a first line says nothing, unless it ended there and is the start of no field.
+        purchase (R-H6). A fragment of a first line says nothing while a field or a comment can begin like that.
         """
-        if self._is_blank or self._splitter.recognised:
-            return False
-        is_field = any(field.startswith(self._opening) for field in _FIELDS)
-        return self._foreign or (ending.end is End.CLEAN and not is_field)
+        word, colon, _ = self._opening.partition(b":")
+        if colon:  # no field of the grammar, but servers write it
+            return self._foreign or word not in (b"", b"error", *_FIELDS)
+        return self._foreign or not any(field.startswith(word) for field in _FIELDS)
 
     def _conclude(self) -> Answer | Failure:
-        """Judge an answer whose end marker came."""
+        """Judge an answer whose end marker came; one of too many parts was not read to its end."""
+        if self._parts > MAX_PARTS:
+            return self._sever(Ending(end=End.CUT, cause=Cause.LIMIT, stage=Stage.OUTPUT))
         return judge(self._draft(), self._expectation)
 
     @abstractmethod
@@ -419,14 +462,20 @@ class Accumulator(ABC):
             try:
                 document = loads_lenient(bytes(body))
             except NotJson:
+                # Nothing on the way broke it: HTTP says that this was all.
+                ending = msgspec.structs.replace(
+                    ending, cause=Cause.PROVIDER, detail="the provider's document is not JSON"
+                )
                 return self._finish_cut_body(body, ending)
             return self._finish_document(document, ending)
         return self._finish_cut_body(body, ending)
 
     def _finish_document(self, document: object, ending: Ending) -> Answer | Failure:
-        if isinstance(document, dict) and self._take_document(document):
-            return self._conclude()
         error = read_error(document)
+        # An error wins over what stands beside it, which keeps its bill (R-E0, R-E2); an empty one says nothing.
+        wins = error is not None and isinstance(document, dict) and bool(document.get("error"))
+        if isinstance(document, dict) and self._take_document(document) and not wins:
+            return self._conclude()
         if error is not None:
             return self._finish_error(error, ending)
         self.generated = True
@@ -445,13 +494,16 @@ class Accumulator(ABC):
 
     def _finish_cut_body(self, body: bytearray, ending: Ending) -> Answer | Failure:
         text = body.decode("utf-8", "replace")
-        members, _ = leading_members(text)
-        error = read_error(members) if begins_error_object(text) else None
-        if error is not None:
+        members, open_key = leading_members(text)
+        is_whole = open_key is None and text.rstrip().endswith("}")
+        error = read_error(members) if is_whole or members.get("error") else None
+        if error is not None and (members.get("type") == "error" or next(iter(members)) == "error"):
             return self._finish_error(error, ending)
         # Also where an error began: what it would have said about generation was in the part that did not come.
         self.generated = True
         self._take_members(members)
+        if error is not None:
+            return self._finish_error(error, ending)
         detail = ending.detail or "the provider's document was cut"
         return severed(self._evidence(), ending, detail)
 
@@ -469,7 +521,7 @@ def _is_whole(event: SseEvent) -> bool:
     if not event.unterminated or event.data == b"[DONE]":
         return True
     try:
-        loads_lenient(event.data)
+        loads_event(event.data)
     except NotJson:
         return False
     return True

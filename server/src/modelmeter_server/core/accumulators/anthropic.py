@@ -13,7 +13,7 @@ import msgspec
 
 from ..answers import HostedTool, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta
 from ..counters import counter
-from ..json_text import NotJson, dumps_compact, loads_lenient, loads_strict
+from ..json_text import NotJson, dumps_compact, loads_event, loads_strict
 from ..lenient import UNREADABLE, EventDecoder, fill, word
 from ..requests import FORCED_TOOL, Continuation
 from ..stop_reasons import ANTHROPIC, Stop
@@ -36,6 +36,9 @@ _WRITE_1H = "ephemeral_1h_input_tokens"
 # Iterations of these types are billed beside the top level; `message` entries are what the top level sums up (R-U8).
 _BESIDE_TOP_LEVEL = ("compaction", "advisor")
 
+
+# What else changes the price besides the service tier, and its values that do not.
+_PRICE_FACTORS = {"inference_geo": ("global", "not_available"), "speed": ("standard",)}
 
 _EVIDENCE = frozenset(
     ("message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta")
@@ -130,6 +133,7 @@ class AnthropicAccumulator(Accumulator):
         self._totals = RunningTotals((_INPUT, _WRITE, _READ), _OUTPUT)
         self._beside: tuple[AdditionalUsage, ...] = ()
         self._raw_usage: dict[str, Any] = {}
+        self._cost_came_with_stop = False
         self._hosted: dict[str, int] = {}
         self._blocks: dict[int, _Block] = {}
         """The block that an index means now."""
@@ -270,7 +274,7 @@ class AnthropicAccumulator(Accumulator):
             self._stop_details = details
 
     def _on_message_stop(self, data: bytes) -> None:
-        loads_lenient(data)  # broken data is no event (R-S1), and this one would make an answer
+        loads_event(data)  # broken data is no event (R-S1), and this one would make an answer
         self.generated = self._complete = self.done = True
         for block in self._blocks.values():
             self._close(block)
@@ -280,6 +284,8 @@ class AnthropicAccumulator(Accumulator):
     def _take_usage(self, usage: Any) -> None:
         if not isinstance(usage, Mapping):
             return
+        if reported_nanos(usage) is not None:
+            self._cost_came_with_stop = self._stopped is not None
         self._raw_usage.update((name, value) for name, value in usage.items() if value is not None)
         self._take_counters(usage)
         self._take_hosted(usage.get("server_tool_use"))
@@ -310,7 +316,8 @@ class AnthropicAccumulator(Accumulator):
     def _usage(self) -> Usage | None:
         get = self._totals.get
         whole = with_cache_beside_input(get(_INPUT), get(_WRITE), get(_READ))
-        if whole is None and get(_OUTPUT) is None:
+        hosted = {name: requests for name, requests in self._hosted.items() if requests}
+        if whole is None and get(_OUTPUT) is None and not hosted:
             return None
         return Usage(
             input_tokens=whole,
@@ -320,7 +327,7 @@ class AnthropicAccumulator(Accumulator):
             cache_write_1h_tokens=get(_WRITE_1H),
             cache_read_tokens=get(_READ),
             reasoning_tokens=get("thinking"),
-            hosted_tool_requests={name: requests for name, requests in self._hosted.items() if requests},
+            hosted_tool_requests=hosted,
         )
 
     def _usage_is_final(self) -> bool:
@@ -331,6 +338,16 @@ class AnthropicAccumulator(Accumulator):
 
     def _reported_nanos(self) -> int | None:
         return reported_nanos(self._raw_usage)
+
+    def _cost_is_final(self) -> bool:
+        return self._cost_came_with_stop
+
+    def _price_factor(self) -> str | None:
+        for name, usual in _PRICE_FACTORS.items():
+            told = word(self._raw_usage.get(name))
+            if told and told not in usual:
+                return f"{name}={told}"
+        return None
 
     # What is known
 
@@ -411,6 +428,8 @@ class AnthropicAccumulator(Accumulator):
 
     def _take_content(self, content: list[Any]) -> None:
         for index, each in enumerate(content):
+            if not self._has_room():
+                return
             block = _Block(each if isinstance(each, dict) else {})
             self._open(index, block)
             self._close(block)

@@ -7,12 +7,14 @@ Items interleave and gateways change their ids on the way: they are told apart b
 
 from __future__ import annotations
 
+import re
 from functools import partial
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..answers import Answer, HostedTool, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta
+from ..answers import Answer, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta
 from ..counters import counter
 from ..json_text import NotJson, dumps_compact
 from ..ladder import severed
@@ -23,10 +25,23 @@ from ..requests import FORCED_TOOL, Continuation
 from ..stop_reasons import OPENAI_RESPONSES, Stop
 from ..text import well_formed
 from ..text_buffer import TextBuffer
-from ..usage import Usage
+from ..usage import AdditionalUsage, Usage
 from ..usage_meter import part_of, reported_nanos
 from ..verdict import Draft, judge
-from .accumulator import Accumulator, spelled
+from .accumulator import MAX_PARTS, Accumulator
+from .responses_items import (
+    arguments_name,
+    is_blank,
+    is_call,
+    is_refusal,
+    parts_in,
+    reasoning_of,
+    text_of,
+    tool_call,
+    with_arguments,
+    written,
+)
+from .responses_tools import ToolUsage, hosted_tools, read_tool_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,6 +52,13 @@ KIND = "openai_responses"
 
 _ACCEPTED = ("queued", "in_progress")
 """A body with one of these states has been accepted and will run; an event with one proves nothing (R-O1)."""
+
+_ERROR_MEMBERS = ("error", "error_type", "error_message")
+
+_COUNT = re.compile(
+    rb'"((?:in|out)put_tokens)"\s*:\s*(-?(?:[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|Infinity)|NaN)'
+)
+"""A count as it was written: one that no double can hold reads as null, and null means something else (R-U3)."""
 
 
 class _Delta(msgspec.Struct):
@@ -100,11 +122,23 @@ class _Item:
         """Return the item in the provider's shape, with streamed parts where `output_item.done` never came."""
         item = dict(self.fields)
         if self.arguments and not item.get("arguments") and not item.get("input"):
-            item["input" if item.get("type") == "custom_tool_call" else "arguments"] = str(self.arguments)
-        if self.texts and not item.get("content"):
+            item[arguments_name(item)] = str(self.arguments)
+        if self.texts and not written(item) and not is_refusal(item):
             item.setdefault("type", "message")
             item["content"] = [{"type": "output_text", "text": self.text()}]
         return item
+
+    def mend(self, item: dict[str, Any]) -> dict[str, Any]:
+        """Return this item as the terminal object tells it, with the streamed part where that is blank (R-O1)."""
+        if not is_blank(item):
+            return item
+        streamed = self.whole()
+        if streamed.get("type", item["type"]) != item["type"] or self.is_commentary:
+            return item
+        name = arguments_name(item) if is_call(item) else "content"
+        # Of a call that was never announced only the argument text is known, and not under which name it belongs.
+        told = streamed.get(name) or (str(self.arguments) if is_call(item) else None)
+        return {**item, name: told} if told else item
 
 
 class OpenAIResponsesAccumulator(Accumulator):
@@ -122,7 +156,11 @@ class OpenAIResponsesAccumulator(Accumulator):
         self._raw_usage: dict[str, Any] = {}
         self._usage_told: Usage | None = None
         self._is_final = False
-        self._hosted_requests: dict[str, int] = {}
+        self._tools = ToolUsage({}, (), is_told=False)
+        self._source: bytes = b""
+        """The event that tells the response object now."""
+        self._settled: list[dict[str, Any]] | None = None
+        """The whole items, once nothing can change them."""
         self._handlers |= {
             "response.output_text.delta": self._on_text_delta,
             "response.output_text.done": self._on_text_done,
@@ -232,24 +270,34 @@ class OpenAIResponsesAccumulator(Accumulator):
 
     def _on_item_done(self, data: bytes) -> None:
         item = self._take_item(data)
-        if _is_call(item.fields):
-            self._end_arguments(item, _call(item.fields).arguments_json)
+        if is_call(item.fields):
+            self._end_arguments(item, tool_call(item.fields).arguments_json)
 
     def _take_item(self, data: bytes) -> _Item:
         event = _read_item(data)
         item = self._item(event.output_index)
-        if not isinstance(event.item, dict):
+        if not isinstance(event.item, dict) or not self._has_room_for(parts_in(event.item)):
             return item
         item.fields = event.item
         if self._is_forced(event.item):
             # Of two calls of the forced tool the first is the answer.
-            self._forced = self._forced or item
-        elif item.call_index is None and _is_call(event.item):
+            if self._forced is None:
+                self._forced = item
+                self._emit_arguments(item, str(item.arguments))
+        elif item.call_index is None and is_call(event.item):
             item.call_index = self._calls
             self._calls += 1
-            call = _call(event.item)
-            self._emit(ToolCallDelta(index=item.call_index, id=call.id, name=call.name))
+            call = tool_call(event.item)
+            # With the arguments that came before anybody said whose they are.
+            told = str(item.arguments)
+            self._emit(ToolCallDelta(index=item.call_index, id=call.id, name=call.name, arguments_json=told))
         return item
+
+    def _has_room_for(self, parts: int) -> bool:
+        self._parts += parts
+        if self._parts > MAX_PARTS:
+            self.done = True
+        return not self.done
 
     def _is_forced(self, item: Mapping[str, Any]) -> bool:
         return (
@@ -259,20 +307,26 @@ class OpenAIResponsesAccumulator(Accumulator):
         )
 
     def _on_progress(self, data: bytes) -> None:
+        self._source = data
         response = _read_response(data).response
         if isinstance(response, dict):
             self._take_head(response)
 
     def _on_end(self, status: str, data: bytes) -> None:
-        """Take a terminal event; its name gives the status where the object has none of an end (R-S0)."""
+        """Take a terminal event; its name gives the status (R-S0).
+
+        `completed` gives way to another end in the object: `response.done` repeats any end, and an answer that says
+        itself that it was cut or cancelled must not pass for a whole one.
+        """
         response = _read_response(data).response
         # Without its response object the event says neither what was answered nor what it cost: the ladder decides.
         self.done = True
         if not isinstance(response, dict):
             return
         told = response.get("status")
-        if status == "failed" or not isinstance(told, str) or told in ("", *_ACCEPTED):
+        if status != "completed" or not isinstance(told, str) or told in ("", *_ACCEPTED):
             response = {**response, "status": status}
+        self._source = data
         self._take_response(response)
 
     # The response object
@@ -286,11 +340,26 @@ class OpenAIResponsesAccumulator(Accumulator):
     def _take_response(self, response: Mapping[str, Any]) -> None:
         self._take_status(response)
         self._take_head(response)
-        self._output = _items_of(response)
+        self._take_output(response.get("output"))
         self.generated = self.generated or bool(self._output)
-        self._hosted_requests = _hosted_requests(response.get("tool_usage"))
-        self._failure = read_error({"error": response.get("error")})
+        self._failure = _error_in(response)
         self._complete = self._status is not None
+        self._take_tools(response)
+
+    def _take_output(self, output: Any) -> None:
+        """Keep the items up to the limit of parts; the count starts anew, for they repeat what was streamed."""
+        self._output, self._settled, self._parts = [], None, 0
+        for item in output if isinstance(output, list) else ():
+            self._parts += 1 + (parts_in(item) if isinstance(item, dict) else 0)
+            if self._parts > MAX_PARTS:
+                return
+            if isinstance(item, dict):
+                self._output.append(item)
+
+    def _take_tools(self, response: Mapping[str, Any]) -> None:
+        told = read_tool_usage(response, self._whole_items())
+        self.usage_changed = self.usage_changed or told != self._tools
+        self._tools = told
 
     def _take_status(self, response: Mapping[str, Any]) -> None:
         status = response.get("status")
@@ -309,7 +378,8 @@ class OpenAIResponsesAccumulator(Accumulator):
         """
         if not isinstance(usage, dict):
             return
-        if usage.get("input_tokens") is None or usage.get("output_tokens") is None:
+        silent = [name for name in ("input_tokens", "output_tokens") if usage.get(name) is None]
+        if silent and not self._are_odd(silent):
             return
         told = _read_usage(usage)
         if told.input_tokens is None and told.output_tokens is None:
@@ -318,10 +388,19 @@ class OpenAIResponsesAccumulator(Accumulator):
         self._raw_usage, self._usage_told = usage, told
         self._is_final = told.output_tokens is not None and self._status not in (None, *_ACCEPTED)
 
+    def _are_odd(self, names: list[str]) -> bool:
+        """Say whether all these counts were told after all, as numbers that no double can hold (R-U7)."""
+        source = self._source if self._body is None else self._body
+        odd = {name.decode() for name, literal in _COUNT.findall(source) if not isfinite(float(literal))}
+        return odd.issuperset(names)
+
     def _usage(self) -> Usage | None:
-        if self._usage_told is None:
+        if self._usage_told is None and not self._tools.is_told:
             return None
-        return msgspec.structs.replace(self._usage_told, hosted_tool_requests=self._hosted_requests)
+        return msgspec.structs.replace(self._usage_told or Usage(), hosted_tool_requests=self._tools.requests)
+
+    def _additional_usage(self) -> tuple[AdditionalUsage, ...]:
+        return self._tools.beside
 
     def _usage_is_final(self) -> bool:
         return self._is_final
@@ -341,33 +420,51 @@ class OpenAIResponsesAccumulator(Accumulator):
 
     def _whole_items(self) -> list[dict[str, Any]]:
         """Return the terminal output, or what was streamed where that holds no answer (R-O1)."""
-        if any(_is_call(item) or _text_of(item) or _is_refusal(item) for item in self._output):
-            return self._output
+        if self._settled is not None:
+            return self._settled
+        items = self._chosen_items()
+        if self._complete:
+            self._settled = items
+        return items
+
+    def _chosen_items(self) -> list[dict[str, Any]]:
+        if any(is_call(item) or text_of(item) or is_refusal(item) for item in self._output):
+            return self._mended()
         streamed = [self._items[index].whole() for index in sorted(self._items)]
         return (
-            streamed
-            if any(_is_call(item) or _text_of(item) for item in streamed)
-            else self._output or streamed
+            streamed if any(is_call(item) or text_of(item) for item in streamed) else self._output or streamed
         )
 
+    def _mended(self) -> list[dict[str, Any]]:
+        """Return the terminal output with the streamed part of each item that is blank there."""
+        calls = {
+            word(each.fields.get("call_id")): each for each in self._items.values() if is_call(each.fields)
+        }
+        mended = []
+        for index, item in enumerate(self._output):
+            named = calls.get(word(item.get("call_id"))) if is_call(item) else None
+            streamed = named or self._items.get(index)
+            mended.append(item if streamed is None else streamed.mend(item))
+        return mended
+
     def _text(self) -> str:
-        return well_formed("".join(_text_of(item) for item in self._whole_items()))
+        return well_formed("".join(text_of(item) for item in self._whole_items()))
 
     def _reasoning(self) -> str:
         streamed = "".join(self._items[index].thoughts() for index in sorted(self._items))
-        return streamed or well_formed("".join(_reasoning_of(item) for item in self._output))
+        return streamed or well_formed("".join(reasoning_of(item) for item in self._output))
 
     def _tool_calls(self) -> Iterator[ToolCall]:
         for item in self._whole_items():
-            if _is_call(item) and not self._is_forced(item):
-                yield _call(item)
+            if is_call(item) and not self._is_forced(item):
+                yield tool_call(item)
 
     def _open_calls(self) -> tuple[tuple[str, str, str], ...]:
         return tuple((call.id, call.name, call.arguments_json) for call in self._tool_calls())
 
     def _forced_arguments(self) -> str | None:
         forced = [item for item in self._whole_items() if self._is_forced(item)]
-        return _call(forced[0]).arguments_json if forced else None
+        return tool_call(forced[0]).arguments_json if forced else None
 
     def _draft(self) -> Draft:
         reason = self._reason or ""
@@ -379,17 +476,17 @@ class OpenAIResponsesAccumulator(Accumulator):
             stop=Stop.TOOLS if calls and stop is Stop.FINISHED else stop,
             stop_reason=reason,
             evidence=evidence,
-            tool_calls=tuple(_with_arguments(call) for call in calls),
+            tool_calls=tuple(with_arguments(call) for call in calls),
             forced_arguments=self._forced_arguments(),
             refusal=self._refusal(),
-            hosted_tools=tuple(_hosted_tools(self._whole_items())),
+            hosted_tools=tuple(hosted_tools(self._whole_items())),
             continuation=self._continuation() if calls else None,
             service_tier=self._service_tier,
         )
 
     def _refusal(self) -> str | None:
-        refused = any(_is_refusal(item) for item in self._output)
-        refused = refused or any(item.is_refusal or _is_refusal(item.fields) for item in self._items.values())
+        refused = any(is_refusal(item) for item in self._output)
+        refused = refused or any(item.is_refusal or is_refusal(item.fields) for item in self._items.values())
         return "the model refused to answer" if refused else None
 
     def _continuation(self) -> Continuation | None:
@@ -400,7 +497,26 @@ class OpenAIResponsesAccumulator(Accumulator):
 
     # The end
 
+    def _emit_untold(self, answer: Answer) -> None:
+        """Emit also the arguments of calls that were announced and got none: `{}`, or what came with the end."""
+        if ToolCallDelta not in self._emitted:
+            super()._emit_untold(answer)
+            return
+        if TextDelta not in self._emitted and answer.text:
+            self._emit(TextDelta(answer.text))
+        silent = {
+            word(item.fields.get("call_id")): item
+            for item in self._items.values()
+            if item.call_index is not None and not item.arguments
+        }
+        for call in answer.tool_calls:
+            item = silent.pop(call.id, None)
+            if item is not None:
+                self._emit_arguments(item, call.arguments_json)
+
     def _conclude(self) -> Answer | Failure:
+        if self._parts > MAX_PARTS:
+            return self._sever(Ending(end=End.CLEAN, cause=Cause.LIMIT, stage=Stage.OUTPUT))
         if self._status == "failed":
             return self._conclude_failed()
         if self._status in _ACCEPTED:
@@ -409,6 +525,9 @@ class OpenAIResponsesAccumulator(Accumulator):
             return severed(
                 self._evidence(), ending, f"the provider accepted the call and will run it ({self._status})"
             )
+        if self._failure is not None:
+            # An error beside a finish: the error wins (R-E0), and the ladder keeps the bill.
+            return super()._finish_error(self._failure, Ending(end=End.CLEAN, cause=Cause.PROVIDER))
         return super()._conclude()
 
     def _finish_error(self, error: ProviderError, ending: Ending) -> Answer | Failure:
@@ -433,20 +552,21 @@ class OpenAIResponsesAccumulator(Accumulator):
     # One JSON body
 
     def _take_document(self, document: dict[str, object]) -> bool:
-        is_response = isinstance(document.get("output"), list) or document.get("object") == "response"
-        if is_response and isinstance(document.get("status"), str):
-            self._take_response(document)
-            return True
-        return False
+        if not isinstance(document.get("output"), list) and document.get("object") != "response":
+            return False
+        # Without a status it is no answer; what it cost stands in it all the same.
+        self._take_response(document)
+        return self._complete
 
     def _take_members(self, members: Mapping[str, object]) -> None:
         for name in members:
             if name in ("status", "incomplete_details"):
                 self._take_status(members)
-            elif name in ("id", "model", "usage"):
+            elif name in ("id", "model", "service_tier", "usage"):
                 self._take_head({name: members[name]})
             elif name == "output":
-                self._output = _items_of(members)
+                self._take_output(members[name])
+        self._take_tools(members)
 
 
 def _joined(parts: dict[int, TextBuffer]) -> str:
@@ -457,84 +577,20 @@ def _read_usage(usage: dict[str, Any]) -> Usage:
     return Usage(
         input_tokens=counter(usage.get("input_tokens")),
         output_tokens=counter(usage.get("output_tokens")),
-        cache_read_tokens=part_of(usage, "input_tokens_details", "cached_tokens"),
+        cache_read_tokens=_cache_reads(usage),
         cache_write_tokens=part_of(usage, "input_tokens_details", "cache_write_tokens"),
         reasoning_tokens=part_of(usage, "output_tokens_details", "reasoning_tokens"),
     )
 
 
-def _items_of(response: Mapping[str, Any]) -> list[dict[str, Any]]:
-    output = response.get("output")
-    return [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
+def _cache_reads(usage: dict[str, Any]) -> int | None:
+    """Read the cache reads from the first place that tells them: some servers put them beside the totals (R-U3)."""
+    told = part_of(usage, "input_tokens_details", "cached_tokens")
+    for name in ("cached_tokens", "prompt_cache_hit_tokens"):
+        told = counter(usage.get(name)) if told is None else told
+    return told
 
 
-def _is_call(item: Mapping[str, Any]) -> bool:
-    return item.get("type") in ("function_call", "custom_tool_call")
-
-
-def _call(item: Mapping[str, Any]) -> ToolCall:
-    """Read a call; the id that a result must name is `call_id`, not the item's own."""
-    free_text = item.get("type") == "custom_tool_call"
-    arguments = item.get("input" if free_text else "arguments")
-    return ToolCall(
-        id=word(item.get("call_id")),
-        name=word(item.get("name")),
-        # Compatible servers send an object instead of text.
-        arguments_json=spelled(arguments),
-        free_text=free_text,
-    )
-
-
-def _with_arguments(call: ToolCall) -> ToolCall:
-    if call.arguments_json or call.free_text:
-        return call
-    return msgspec.structs.replace(call, arguments_json="{}")
-
-
-def _parts(item: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    content = item.get("content")
-    if isinstance(content, list):
-        yield from (part for part in content if isinstance(part, dict))
-
-
-def _text_of(item: Mapping[str, Any]) -> str:
-    if item.get("type") != "message" or item.get("phase") == "commentary":
-        return ""
-    return "".join(_string(part.get("text")) for part in _parts(item) if part.get("type") == "output_text")
-
-
-def _is_refusal(item: Mapping[str, Any]) -> bool:
-    return any(part.get("type") == "refusal" for part in _parts(item))
-
-
-def _reasoning_of(item: Mapping[str, Any]) -> str:
-    if item.get("type") != "reasoning":
-        return ""
-    summary = item.get("summary")
-    parts = [part for part in summary if isinstance(part, dict)] if isinstance(summary, list) else []
-    return "".join(_string(part.get("text")) for part in [*_parts(item), *parts])
-
-
-def _string(value: object) -> str:
-    """Return a text as it is: half a character may stand at the end of one part and the rest in the next."""
-    return value if isinstance(value, str) else ""
-
-
-def _hosted_tools(items: list[dict[str, Any]]) -> Iterator[HostedTool]:
-    for item in items:
-        type = word(item.get("type"))
-        if type.endswith("_call") and not _is_call(item):
-            yield HostedTool(
-                type=type.removesuffix("_call"), id=word(item.get("id")), status=word(item.get("status"))
-            )
-
-
-def _hosted_requests(tool_usage: Any) -> dict[str, int]:
-    """Read `{"web_search": {"num_requests": 2}}`; what was not used is left out."""
-    if not isinstance(tool_usage, dict):
-        return {}
-    return {
-        well_formed(name): requests
-        for name, value in tool_usage.items()
-        if isinstance(value, dict) and (requests := counter(value.get("num_requests")))
-    }
+def _error_in(response: Mapping[str, Any]) -> ProviderError | None:
+    """Read the error of a response object; an empty one is how some servers write null."""
+    return read_error({name: response.get(name) or None for name in _ERROR_MEMBERS})

@@ -112,9 +112,12 @@ class AnswerReader:
             self._headers.append((name.decode("latin-1"), value.decode("latin-1")))
 
     def on_headers_complete(self) -> None:
-        if self.complete or self.failure is not None:
+        if self.complete:
             return
         status = self._parser.get_status_code()
+        # A refusal is one whatever else is wrong with its head; an answer that cannot be had whole is not begun.
+        if self.failure is not None and status < 300:
+            return
         if status < 200:
             self._interim = True
             if status < 100:

@@ -85,6 +85,8 @@ class Delivery:
             verdict = self._tell_head(reader.head)
             if verdict is not None:
                 return verdict
+        if self.head is None and reader.failure is not None:
+            return Verdict(*reader.failure)  # nobody knows whose body this is
         body = reader.take()
         if body and not self._closed:
             verdict = self._give(body) if self._decoder is None else self._decode(self._decoder, body)

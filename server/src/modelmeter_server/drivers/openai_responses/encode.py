@@ -51,6 +51,9 @@ TARGET: Final = "/v1/responses"
 SCHEMA_NAME: Final = "modelmeter_response"
 """What the schema is called; the API wants a name and the model sees it."""
 
+_FAILED: Final = "The tool failed"
+"""What stands before the output of a call that failed."""
+
 _MAX_TEMPERATURE: Final = 2.0
 _CHOICES: Final = {ToolMode.AUTO: "auto", ToolMode.NONE: "none", ToolMode.REQUIRED: "required"}
 # The API wants a file name and tells the format by its end.
@@ -156,9 +159,10 @@ def _own_items(
             call = {"call_id": part.id, "name": part.name, "arguments": part.arguments_json or "{}"}
             return [{"type": "function_call", **call}]
         case ToolResultPart():
-            # The API has no mark for a failed call: the text has to say it.
             kind = "custom_tool_call_output" if part.call_id in custom else "function_call_output"
-            return [{"type": kind, "call_id": part.call_id, "output": part.output}]
+            # The API has no mark for a failed call: the text has to say it.
+            output = ": ".join(filter(None, (_FAILED, part.output))) if part.failed else part.output
+            return [{"type": kind, "call_id": part.call_id, "output": output}]
         case Continuation():
             return list(state_turns(part, path)[1])
 
