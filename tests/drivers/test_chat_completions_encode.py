@@ -145,7 +145,7 @@ def test_tool_turns_return_under_the_ids_the_model_issued():
                 {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"z":1.50}'}}
             ],
         },
-        {"role": "tool", "tool_call_id": "c1", "content": "no sky"},
+        {"role": "tool", "tool_call_id": "c1", "content": "The tool failed: no sky"},
         {"role": "user", "content": "Well?"},
     ]
 

@@ -177,6 +177,28 @@ def test_more_blocks_than_an_answer_may_have_end_the_reading():
     assert (outcome.kind, outcome.cause) == (Kind.UNACCOUNTED, Cause.LIMIT)
 
 
+def test_a_document_of_more_blocks_than_an_answer_may_have_is_none_and_keeps_its_bill():
+    outcome = failed(BedrockAccumulator(), wire.document(*[{"text": "x"}] * (MAX_PARTS + 1)))
+    assert (outcome.kind, outcome.cause) == (Kind.INTERRUPTED, Cause.LIMIT)
+    assert outcome.certainty is Certainty.EXACT
+
+
+@pytest.mark.parametrize("piece", [{"citation": {"title": "t"}}, {"toolResult": [{"text": "x"}]}])
+def test_more_pieces_than_an_answer_may_have_end_the_reading(piece: Json):
+    accumulator = BedrockAccumulator()
+    accumulator.feed(wire.frames(wire.START, *[wire.delta(0, **piece)] * (MAX_PARTS + 1)))
+    assert accumulator.done
+    assert failed(accumulator, b"").cause is Cause.LIMIT
+
+
+def test_a_member_nested_too_deeply_costs_neither_the_stop_reason_nor_the_usage():
+    deep = b"[" * 100_000 + b"]" * 100_000
+    events = wire.frames(wire.START, *wire.text_block(0, "x"))
+    stop = wire.named("messageStop", b'{"stopReason": "end_turn", "additional": ' + deep + b"}")
+    told = wire.named("metadata", b'{"usage": ' + body(wire.USAGE) + b', "trace": ' + deep + b"}")
+    assert answer(BedrockAccumulator(), events + stop + told).certainty is Certainty.EXACT
+
+
 # Other shapes
 
 

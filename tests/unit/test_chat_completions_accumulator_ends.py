@@ -247,3 +247,11 @@ def test_a_flag_of_the_dialect_changes_nothing_else():
         dialect = msgspec.structs.replace(OPENAI, **{flag: True})
         flagged = answer(ChatCompletionsAccumulator(dialect=dialect), wire.stream("Hello"))
         assert flagged == answer(ChatCompletionsAccumulator(), wire.stream("Hello"))
+
+
+def test_a_member_nested_too_deeply_costs_neither_the_stop_reason_nor_the_usage():
+    deep = b"[" * 100_000 + b"]" * 100_000
+    last = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}], "usage": '
+    data = sse(*TEXT) + last + body(wire.USAGE) + b', "z": ' + deep + b"}\n\n"
+    outcome = answer(ChatCompletionsAccumulator(), data)
+    assert (outcome.text, outcome.truncated, outcome.certainty) == ("Hello", True, Certainty.EXACT)

@@ -254,7 +254,7 @@ def test_a_script_file_that_is_not_toml_is_told_by_its_name(mistakes_of, tmp_pat
     assert line.startswith("s.toml: is not TOML")
 
 
-@pytest.mark.parametrize("kind", ['"anthropc"', '"something else"', '"gemini"', "7"])
+@pytest.mark.parametrize("kind", ['"anthropc"', '"something else"', "7"])
 def test_a_key_and_a_bad_address_are_told_beside_a_kind_that_is_none(mistakes_of, kind):
     text = f'[providers.p]\nkind = {kind}\nbase_url = "ftp://x"\napi_key = "sk-live"\n'
     lines = mistakes_of(text)

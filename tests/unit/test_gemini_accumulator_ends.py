@@ -204,3 +204,11 @@ def test_any_number_of_chunks_of_text_is_one_part():
     chunks = [wire.chunk(wire.text("a"), wire.thought("b")) for _ in range(3)]
     many = [wire.chunk(wire.text("a"))] * (MAX_PARTS + 5)
     assert answer(make(expectation=FREE_TEXT), wire.sse(*chunks, *many, LAST)).text.endswith("aa!")
+
+
+def test_a_member_nested_too_deeply_costs_neither_the_finish_nor_the_usage():
+    deep = b"[" * 100_000 + b"]" * 100_000
+    head = b'{"candidates": [{"finishReason": "MAX_TOKENS"}], "usageMetadata": '
+    last = b"data: " + head + body(wire.USAGE) + b', "error": null, "z": ' + deep + b"}\r\n\r\n"
+    outcome = answer(make(expectation=FREE_TEXT), wire.sse(HELLO) + last)
+    assert (outcome.text, outcome.truncated, outcome.certainty) == ("Hello", True, Certainty.EXACT)

@@ -134,7 +134,7 @@ NOISE = st.sampled_from(
         b'event: weather\r\ndata: {"usageMetadata": {"promptTokenCount": 7}}\r\n\r\n',
         wire.sse(b"{broken"),
         wire.sse([], {}, {"candidates": []}, {"candidates": [{"index": 1, "finishReason": "SAFETY"}]}),
-        wire.sse({"usageMetadata": {"trafficType": "ON_DEMAND"}, "error": None}),
+        wire.sse({"usageMetadata": {"promptTokensDetails": None}, "error": None}),
     ]
 )
 

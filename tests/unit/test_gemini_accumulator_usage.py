@@ -8,11 +8,11 @@ import pytest
 
 from modelmeter_server.core.accumulators import GeminiAccumulator
 from modelmeter_server.core.counters import INT64_MAX
-from modelmeter_server.core.outcomes import Certainty
+from modelmeter_server.core.outcomes import Certainty, End
 from modelmeter_server.core.usage import Usage
 from tests.support import gemini_chunks as wire
 from tests.support.accumulator_laws import figures
-from tests.support.wire_bytes import answer
+from tests.support.wire_bytes import answer, failed
 
 PLAIN = wire.chunk(wire.text("a"))
 
@@ -144,3 +144,4 @@ def test_another_usage_raises_the_flag_and_the_same_one_does_not():
 def test_the_tier_that_changes_the_price_is_told(fields: dict[str, Any], tier: str):
     data = wire.stream(wire.text("a"), told={**wire.USAGE, **fields})
     assert answer(GeminiAccumulator(), data).service_tier == tier
+    assert failed(GeminiAccumulator(), data, End.RESET).service_tier == tier

@@ -123,6 +123,7 @@ def test_writes_of_one_rate_need_no_ttl(hour: dict[str, str]):
         ("standard", EXACT),
         ("default", EXACT),
         ("auto", EXACT),
+        ("ON_DEMAND", EXACT),
         ("flex", EXACT),
         ("priority", AT_LEAST),
     ],

@@ -22,8 +22,8 @@ NANOS_PER_UNIT = 1_000_000_000
 TOKENS_PER_RATE = 1_000_000
 
 # Written out because `Decimal` also reads "1_000", exponents and full-width digits, which nobody means as a price.
-# The tier that the base rates are for, by the words of both providers: what was asked for may be told as well.
-_STANDARD = frozenset(("", "standard", "default", "auto"))
+# The tier that the base rates are for, in the words of the providers: what was asked for may be told as well.
+_STANDARD = frozenset(("", "standard", "default", "auto", "on_demand"))
 
 _RATE = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,9}))?")
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from modelmeter_server.core.models import ModelSpec
-    from modelmeter_server.core.requests import CompletionRequest, Continuation, Tool
+    from modelmeter_server.core.requests import CompletionRequest, Continuation, Tool, ToolResultPart
 
 NO_PARAMETERS: Final = '{"type":"object","properties":{}}'
 """The schema of a tool that takes nothing."""
@@ -40,6 +40,7 @@ NO_PARAMETERS: Final = '{"type":"object","properties":{}}'
 _DATA_URL: Final = re.compile(r"data:([^;,]+)(?:;[^;,]*)*?;base64,([A-Za-z0-9+/]+={0,2})", re.IGNORECASE)
 # Lists of the body that options add to; every other value of the body stands.
 _GROWING: Final = frozenset(("include", "tools"))
+_FAILED: Final = "The tool failed"
 
 
 def refused(field: str, description: str) -> RequestRefused:
@@ -116,6 +117,11 @@ def place_of_state(state: list[Any], answered: Sequence[frozenset[str]]) -> int:
         msg = "continuation"
         raise refused(msg, fix)
     return start
+
+
+def result_text(part: ToolResultPart) -> str:
+    """Return a tool's output for an API that has no mark for a failed call: the text has to say it."""
+    return ": ".join(filter(None, (_FAILED, part.output))) if part.failed else part.output
 
 
 def base64_text(data: bytes) -> str:

@@ -13,8 +13,8 @@ import msgspec
 from ..answers import HostedTool, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta
 from ..counters import counter, saturating_add
 from ..event_stream import BadFrame, Frame, FrameDecoder, FrameTooLarge
-from ..json_text import NotJson, loads_lenient
-from ..lenient import UNREADABLE, EventDecoder, word
+from ..json_text import NotJson, loads_event
+from ..lenient import UNREADABLE, EventDecoder, fill, word
 from ..outcomes import Cause, End, Ending, Stage
 from ..provider_errors import ProviderError, read_amazon_error
 from ..requests import FORCED_TOOL, Continuation
@@ -70,6 +70,7 @@ class _Metadata(msgspec.Struct, rename="camel"):
     usage: Any = None
     service_tier: Any = None
     trace: Any = None
+    performance_config: Any = None
 
 
 _read_block_start = EventDecoder(_BlockStart)
@@ -100,6 +101,7 @@ class BedrockAccumulator(Accumulator):
         self._calls = 0
         self._stopped: str | None = None
         self._has_metadata = False
+        self._latency = ""
         self._handlers |= {
             "contentBlockDelta": self._on_block_delta,
             "contentBlockStart": self._on_block_start,
@@ -174,7 +176,7 @@ class BedrockAccumulator(Accumulator):
         return name in _EVIDENCE
 
     def _on_message_start(self, data: bytes) -> None:
-        loads_lenient(data)
+        loads_event(data)
         self._begun = True
 
     def _on_block_start(self, data: bytes) -> None:
@@ -236,10 +238,10 @@ class BedrockAccumulator(Accumulator):
             self._emit_arguments(block, block.json.append(_string(delta.tool_use.get("input"))))
         if isinstance(delta.reasoning_content, dict):
             self._add_reasoning(block, delta.reasoning_content)
-        if delta.citation is not None:
+        if delta.citation is not None and self._has_room():
             block.citations.append(delta.citation)
         if isinstance(delta.tool_result, list):
-            block.results += delta.tool_result
+            block.results += [each for each in delta.tool_result if self._has_room()]
 
     def _add_reasoning(self, block: Block, told: Mapping[str, Any]) -> None:
         self._add_text(block, _string(told.get("text")))
@@ -309,6 +311,8 @@ class BedrockAccumulator(Accumulator):
         self._take_usage(told.usage)
         if isinstance(told.service_tier, dict):
             self._service_tier = word(told.service_tier.get("type")) or self._service_tier
+        if isinstance(told.performance_config, dict):
+            self._latency = word(told.performance_config.get("latency")) or self._latency
         router = told.trace.get("promptRouter") if isinstance(told.trace, dict) else None
         if isinstance(router, dict):
             self._model_served = word(router.get("invokedModelId")) or self._model_served
@@ -339,6 +343,9 @@ class BedrockAccumulator(Accumulator):
 
     def _usage_is_final(self) -> bool:
         return self._totals.output_is_final
+
+    def _price_factor(self) -> str | None:
+        return f"latency={self._latency}" if self._latency not in ("", "standard") else None
 
     # What is known
 
@@ -406,7 +413,7 @@ class BedrockAccumulator(Accumulator):
             ending = Ending(end=End.RESET, cause=Cause.NETWORK, stage=stage, detail=self._broken)
         return super()._finish(ending)
 
-    def _is_foreign(self, ending: Ending) -> bool:
+    def _is_foreign(self) -> bool:
         return self._foreign
 
     # One JSON body
@@ -424,9 +431,7 @@ class BedrockAccumulator(Accumulator):
             return False
         self.generated = True
         self._take_reason(document.get("stopReason"))
-        self._take_metadata(
-            _Metadata(document.get("usage"), document.get("serviceTier"), document.get("trace"))
-        )
+        self._take_metadata(fill(_Metadata, document))
         self._take_content(content)
         self._complete = True
         return True
@@ -437,6 +442,8 @@ class BedrockAccumulator(Accumulator):
 
     def _take_content(self, content: list[Any]) -> None:
         for index, each in enumerate(content):
+            if not self._has_room():
+                return
             kind, value = _only_member(each, whole=True)
             block = Block(kind, value if isinstance(value, dict) else None)
             block.whole = each if isinstance(each, dict) else None
@@ -462,13 +469,13 @@ class BedrockAccumulator(Accumulator):
                 self._take_reason(value)
             elif name == "output":
                 self._take_content(_content_of(value) or [])
-            elif name == "usage":
-                self._take_usage(value)
+            else:
+                self._take_metadata(fill(_Metadata, {name: value}))
 
 
 def _document(payload: bytes) -> object:
     try:
-        return loads_lenient(payload)
+        return loads_event(payload)
     except NotJson:
         return None
 

@@ -14,7 +14,7 @@ import msgspec
 from ..answers import Answer, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta
 from ..chat_usage import ChatUsage
 from ..dialects import OPENAI, Dialect
-from ..json_text import NotJson, dumps_compact, loads_lenient
+from ..json_text import NotJson, dumps_compact, loads_event
 from ..lenient import UNREADABLE, fill, word
 from ..outcomes import Cause, End, Ending
 from ..provider_errors import ProviderError, read_error
@@ -68,7 +68,7 @@ _decode_chunk = msgspec.json.Decoder(_Chunk).decode
 
 def _read_chunk(data: bytes) -> _Chunk:
     """Read a chunk that the fast path does not take, member by member. Raises NotJson if nothing can be read."""
-    document = loads_lenient(data)
+    document = loads_event(data)
     choices = document.pop("choices", None) if isinstance(document, dict) else None
     chunk = fill(_Chunk, document)
     chunk.choices = _choices(choices)
@@ -462,7 +462,7 @@ class ChatCompletionsAccumulator(Accumulator):
 
 def _is_flat_error(data: bytes) -> bool:
     """Tell whether a chunk without choices is an error document: `{"object": "error", ...}` (Mistral)."""
-    return b'"error"' in data and read_error(loads_lenient(data)) is not None
+    return b'"error"' in data and read_error(loads_event(data)) is not None
 
 
 def _first(choices: object) -> _Choice | None:

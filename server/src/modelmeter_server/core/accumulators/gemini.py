@@ -15,7 +15,7 @@ from ..answers import Answer, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta
 from ..counters import counter
 from ..errors import Failure, failure
 from ..json_array import JsonArraySplitter
-from ..json_text import NotJson, dumps_compact, loads_lenient
+from ..json_text import NotJson, dumps_compact, loads_event, loads_lenient
 from ..ladder import severed
 from ..lenient import UNREADABLE, EventDecoder, fill, word
 from ..outcomes import Cause, Certainty, Code, End, Ending, Kind, Stage
@@ -26,7 +26,7 @@ from ..stop_reasons import GEMINI, Stop
 from ..text import cut_utf8, well_formed
 from ..text_buffer import TextBuffer
 from ..verdict import Draft, judge
-from .accumulator import MAX_PARTS, Accumulator, spelled
+from .accumulator import Accumulator, spelled
 from .gemini_tools import GoogleTools
 from .gemini_usage import GeminiCounts, GeminiTotals, read_counts
 from .streamed_arguments import StreamedArguments
@@ -210,7 +210,7 @@ class GeminiAccumulator(Accumulator):
 
     def _take_any(self, data: bytes) -> None:
         self._take_chunk(_read_chunk(data))
-        if b'"error' in data and read_error(loads_lenient(data)) is not None:
+        if b'"error' in data and read_error(loads_event(data)) is not None:
             self._on_error(data)
 
     def _take_chunk(self, chunk: _Chunk) -> None:
@@ -222,6 +222,7 @@ class GeminiAccumulator(Accumulator):
         if isinstance(chunk.usage_metadata, dict):
             self._take_counts(read_counts(chunk.usage_metadata))
             self._totals.take_details(chunk.usage_metadata)
+            self._service_tier = well_formed(self._totals.tier) or None
 
     def _take_head(self, chunk: _Chunk) -> None:
         self._model_served = well_formed(chunk.model_version) or self._model_served
@@ -401,7 +402,7 @@ class GeminiAccumulator(Accumulator):
             refusal=_MEDIA_ONLY if is_media_only and stop is not Stop.WITHDRAWN else None,
             hosted_tools=tuple(self._tools.uses()),
             continuation=self._continuation() if self._calls else None,
-            service_tier=well_formed(self._totals.tier) or None,
+            service_tier=self._service_tier,
         )
 
     def _continuation(self) -> Continuation | None:
@@ -426,10 +427,8 @@ class GeminiAccumulator(Accumulator):
     def _conclude(self) -> Answer | Failure:
         if self._is_blocked:
             return self._blocked_prompt(self._blocked or "")
-        if self._finished is None or self._parts > MAX_PARTS:
-            cause = Cause.LIMIT if self._parts > MAX_PARTS else Cause.PROVIDER
-            ending = Ending(end=End.CLEAN, cause=cause, stage=Stage.OUTPUT)
-            return severed(self._evidence(), ending, self._severed_message(ending))
+        if self._finished is None:
+            return self._sever(Ending(end=End.CLEAN, cause=Cause.PROVIDER, stage=Stage.OUTPUT))
         for buffer, delta in ((self._answer_text, TextDelta), (self._thoughts, ReasoningDelta)):
             rest = buffer.close()
             if rest and (self._emits_text or delta is ReasoningDelta):
@@ -451,6 +450,7 @@ class GeminiAccumulator(Accumulator):
             provider_code=code,
             provider_response_id=self._response_id,
             model_served=self._model_served,
+            service_tier=self._service_tier,
         )
 
     # One JSON body, and an array of chunks

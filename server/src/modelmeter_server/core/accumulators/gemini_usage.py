@@ -124,7 +124,7 @@ class GeminiTotals:
         """Return the figures; `None` when no counter was told."""
         whole_input = _sum(self._prompt, self._tool_prompt)
         output = self._candidates if self._thoughts_inside() else _sum(self._candidates, self._thoughts)
-        if whole_input is None and output is None and self._cached is None:
+        if whole_input is None and output is None and self._cached is None and not hosted_tool_requests:
             return None
         input_details = [each for name in _INPUT_DETAILS for each in self._details.get(name, ())]
         output_details = self._details.get(_OUTPUT_DETAILS, [])

@@ -20,6 +20,7 @@ from modelmeter_server.drivers.json_body import (
     native_prompt,
     place_of_state,
     refused,
+    result_text,
     split_data_url,
     state_turns,
 )
@@ -86,8 +87,7 @@ def _user(placed: list[tuple[Part, str]], dialect: Dialect) -> list[Any]:
         elif content:
             raise refused(path, "this provider wants tool results right after their calls: put them first")
         else:
-            # The API has no mark for a failed call: the text has to say it.
-            results.append({"role": "tool", "tool_call_id": part.call_id, "content": part.output})
+            results.append({"role": "tool", "tool_call_id": part.call_id, "content": result_text(part)})
     return [*results, {"role": "user", "content": _plain(content)}] if content else results
 
 

@@ -34,6 +34,7 @@ from modelmeter_server.drivers.json_body import (
     parameters,
     place_of_state,
     refused,
+    result_text,
     state_turns,
 )
 
@@ -50,9 +51,6 @@ TARGET: Final = "/v1/responses"
 
 SCHEMA_NAME: Final = "modelmeter_response"
 """What the schema is called; the API wants a name and the model sees it."""
-
-_FAILED: Final = "The tool failed"
-"""What stands before the output of a call that failed."""
 
 _MAX_TEMPERATURE: Final = 2.0
 _CHOICES: Final = {ToolMode.AUTO: "auto", ToolMode.NONE: "none", ToolMode.REQUIRED: "required"}
@@ -160,9 +158,7 @@ def _own_items(
             return [{"type": "function_call", **call}]
         case ToolResultPart():
             kind = "custom_tool_call_output" if part.call_id in custom else "function_call_output"
-            # The API has no mark for a failed call: the text has to say it.
-            output = ": ".join(filter(None, (_FAILED, part.output))) if part.failed else part.output
-            return [{"type": kind, "call_id": part.call_id, "output": output}]
+            return [{"type": kind, "call_id": part.call_id, "output": result_text(part)}]
         case Continuation():
             return list(state_turns(part, path)[1])
 
