@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -110,7 +111,7 @@ def test_the_tier_and_the_model_that_a_router_chose_are_told():
 
 @pytest.mark.parametrize(("latency", "factor"), [("optimized", "latency=optimized"), ("standard", None)])
 def test_a_latency_out_of_the_usual_is_told_as_a_factor_of_the_price(latency: str, factor: str | None):
-    told = {"performanceConfig": {"latency": latency}}
+    told: dict[str, Any] = {"performanceConfig": {"latency": latency}}
     streamed = wire.frames(*wire.message(wire.text_block(0, "ok"))[:-1], wire.metadata(**told))
     for data in (streamed, wire.document({"text": "ok"}, **told)):
         assert answer(BedrockAccumulator(), data).price_factor == factor
