@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..answers import FREE_TEXT, Answer, Delta, Expectation, TextDelta, ToolCallDelta
+from ..answers import FREE_TEXT, Answer, Delta, Expectation, TextDelta, ToolCall, ToolCallDelta
 from ..json_text import NotJson, dumps_compact, leading_members, loads_event, loads_lenient
 from ..ladder import Evidence, severed
 from ..lenient import EventDecoder
@@ -316,6 +316,13 @@ class Accumulator(ABC):
 
     @abstractmethod
     def _open_calls(self) -> tuple[tuple[str, str, str], ...]: ...
+
+    def _whole_calls(self) -> tuple[ToolCall, ...]:
+        """Return the calls of a whole answer; one without argument text was called with `{}` (R-T3)."""
+        return tuple(
+            ToolCall(id=id, name=name, arguments_json=arguments or "{}")
+            for id, name, arguments in self._open_calls()
+        )
 
     @abstractmethod
     def _forced_arguments(self) -> str | None: ...

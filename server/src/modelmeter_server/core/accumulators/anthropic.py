@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ..answers import HostedTool, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta
+from ..answers import HostedTool, ReasoningDelta, TextDelta, ToolCallDelta
 from ..counters import counter
 from ..json_text import NotJson, dumps_compact, loads_event, loads_strict
 from ..lenient import UNREADABLE, EventDecoder, fill, word
@@ -385,10 +385,7 @@ class AnthropicAccumulator(Accumulator):
             stop=ANTHROPIC.get(reason, Stop.UNRECOGNIZED),
             stop_reason=reason,
             evidence=evidence,
-            tool_calls=tuple(
-                ToolCall(id=id, name=name, arguments_json=arguments or "{}")
-                for id, name, arguments in self._open_calls()
-            ),
+            tool_calls=self._whole_calls(),
             forced_arguments=self._forced_arguments(),
             refusal=self._refusal(),
             hosted_tools=tuple(_hosted_tools(self._ordered())),

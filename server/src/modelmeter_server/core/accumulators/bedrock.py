@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..answers import HostedTool, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta
+from ..answers import HostedTool, ReasoningDelta, TextDelta, ToolCallDelta
 from ..counters import counter, saturating_add
 from ..event_stream import BadFrame, Frame, FrameDecoder, FrameTooLarge
 from ..json_text import NotJson, loads_event
@@ -381,10 +381,7 @@ class BedrockAccumulator(Accumulator):
             stop=BEDROCK.get(reason, Stop.UNRECOGNIZED),
             stop_reason=reason,
             evidence=evidence,
-            tool_calls=tuple(
-                ToolCall(id=id, name=name, arguments_json=arguments or "{}")
-                for id, name, arguments in self._open_calls()
-            ),
+            tool_calls=self._whole_calls(),
             forced_arguments=self._forced_arguments(),
             hosted_tools=tuple(
                 HostedTool(type=block.name or CALL, id=block.id)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from ..answers import Answer, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta
+from ..answers import Answer, ReasoningDelta, TextDelta, ToolCallDelta
 from ..counters import counter
 from ..errors import Failure, failure
 from ..json_array import JsonArraySplitter
@@ -394,10 +394,7 @@ class GeminiAccumulator(Accumulator):
             stop=Stop.TOOLS if self._calls and stop is Stop.FINISHED else stop,
             stop_reason=reason,
             evidence=evidence,
-            tool_calls=tuple(
-                ToolCall(id=id, name=name, arguments_json=arguments or "{}")
-                for id, name, arguments in self._open_calls()
-            ),
+            tool_calls=self._whole_calls(),
             forced_arguments=self._forced_arguments(),
             refusal=_MEDIA_ONLY if is_media_only and stop is not Stop.WITHDRAWN else None,
             hosted_tools=tuple(self._tools.uses()),
