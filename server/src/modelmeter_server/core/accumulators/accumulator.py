@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -66,6 +66,14 @@ _OPENING_LIMIT = 65_536
 """Bytes kept of a body that is no event stream so far: a JSON text or number may be all of it."""
 
 
+class OpenCall(Protocol):
+    """A block or item that may be a tool call."""
+
+    @property
+    def call_index(self) -> int | None:
+        """Position among the caller's tool calls; `None` when it is none of them."""
+
+
 class Accumulator(ABC):
     """Read one provider answer from its bytes, as a stream of events or as one JSON body (R-H4).
 
@@ -107,6 +115,8 @@ class Accumulator(ABC):
         self._body: bytearray | None = None
         self._error: ProviderError | None = None
         self._complete = False
+        self._forced: Any = None
+        """The block or item that calls the forced tool, in the shape of the wire format."""
         self._parts = 0
         self._response_id: str | None = None
         self._model_served: str | None = None
@@ -233,6 +243,15 @@ class Accumulator(ABC):
         if self._keeps_deltas:
             self._deltas.append(delta)
             self._emitted.add(type(delta))
+
+    def _emit_arguments(self, call: OpenCall, piece: str) -> None:
+        """Emit argument text; that of the forced tool is the answer and so its text (R-T2)."""
+        if not piece or not self._keeps_deltas:
+            return
+        if call.call_index is not None:
+            self._emit(ToolCallDelta(index=call.call_index, arguments_json=piece))
+        elif call is self._forced:
+            self._emit(TextDelta(piece))
 
     def drain(self) -> list[Delta]:
         """Return the deltas since the last call, neighbours of one kind joined into one."""

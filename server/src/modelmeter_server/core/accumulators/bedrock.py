@@ -261,14 +261,6 @@ class BedrockAccumulator(Accumulator):
         elif block.kind == TEXT and not self._expectation.forced_tool:
             self._emit(TextDelta(piece))
 
-    def _emit_arguments(self, block: Block, piece: str) -> None:
-        if not piece or not self._keeps_deltas:
-            return
-        if block.call_index is not None:
-            self._emit(ToolCallDelta(index=block.call_index, arguments_json=piece))
-        elif block is self._forced:
-            self._emit(TextDelta(piece))
-
     def _on_block_stop(self, data: bytes) -> None:
         index = self._index(_read_block_start(data).content_block_index)
         self.generated = True

@@ -297,14 +297,6 @@ class ChatCompletionsAccumulator(Accumulator):
             self._emit(ToolCallDelta(index=call.call_index, id=call.id, name=call.name))
         self._emit_arguments(call, str(call.arguments))
 
-    def _emit_arguments(self, call: ChatCall, piece: str) -> None:
-        if not piece or not self._keeps_deltas:
-            return
-        if call.call_index is not None:
-            self._emit(ToolCallDelta(index=call.call_index, arguments_json=piece))
-        elif call is self._forced:
-            self._emit(TextDelta(piece))
-
     # The end
 
     def _take_finish(self, reason: str) -> None:

@@ -257,14 +257,6 @@ class OpenAIResponsesAccumulator(Accumulator):
             self._emit_arguments(item, item.arguments.append(whole))
         self._emit_arguments(item, item.arguments.close())
 
-    def _emit_arguments(self, item: _Item, piece: str) -> None:
-        if not piece or not self._keeps_deltas:
-            return
-        if item.call_index is not None:
-            self._emit(ToolCallDelta(index=item.call_index, arguments_json=piece))
-        elif item is self._forced:
-            self._emit(TextDelta(piece))
-
     def _on_item(self, data: bytes) -> None:
         self._take_item(data)
 
