@@ -93,6 +93,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     unsettled: int
     asked: int = 0
     """What the refused call would have needed."""
+    ceiling_id: str = ""
+    """Empty for the call's own ceiling."""
     room_at: int | None = None
     """When more room comes for certain: the window's end, or for ROLLING the end of the oldest step that counts.
     `None` when only settlements or a higher ceiling can bring it."""
