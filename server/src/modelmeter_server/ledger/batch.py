@@ -56,6 +56,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Exactly these."""
     effects: frozenset[EffectKey] = frozenset()
     """The newest generation of the call under each key, if there is one."""
+    tenants: frozenset[str] = frozenset()
+    """Whether they have any ceiling or halt (see `Found.governed`)."""
     owners: frozenset[int] = frozenset()
     """Servers."""
     open_of: frozenset[int] = frozenset()
@@ -81,6 +83,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """Of `open_of`."""
     contents: list[ContentRow] = []
     servers: list[ServerRow] = []
+    governed: frozenset[str] | None = None
+    """Those of the wanted `tenants` that have any ceiling or halt: most have none, and then nothing more is loaded for
+    them. `None`: it was not looked up, so that each may have some."""
     ceilings: list[Ceiling] = []
     halts: list[Halt] = []
     windows: list[CeilingWindowRow] = []
@@ -108,6 +113,7 @@ class Changes(msgspec.Struct, kw_only=True):
     dropped_halts: list[Subject] = []
     closed_servers: list[int] = []
     erases: list[tuple[int, Erase]] = []
-    """With the index of the command. `content_gone` of the calls is set to `erased` or `expired`."""
+    """With the index of the command; carried out after everything else was written. `content_gone` of the calls is set
+    to `erased` or `expired`."""
     soft_limits: list[SoftLimit] = []
     """All that were passed in this batch, whoever's reply names them."""

@@ -138,7 +138,8 @@ class WriteOff(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class PutCeiling(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Set a ceiling; one with the same subject, window and currency is replaced and keeps its id.
+    """Set a ceiling; one with the same subject, window and currency is replaced and keeps its id, else it has the id
+    that stands here.
 
     Reply: the `Ceiling` as stored.
     """

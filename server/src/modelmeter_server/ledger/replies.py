@@ -27,6 +27,10 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     dispatch: int
     output_tokens: int
     """The most it may generate: what was asked, or less after a clamp."""
+    call_id: str = ""
+    """The call's own id. It is another than was asked for when the effect stands in the journal under that one."""
+    attempts: int = 0
+    """Provider requests that this generation has had before; the numbers of attempts go on from there."""
     soft_limits: tuple[SoftLimit, ...] = ()
 
 
@@ -34,7 +38,8 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     """The journal has the outcome; nothing is bought."""
 
     row: CallRow
-    content: ContentRow
+    content: ContentRow | None = None
+    """`None` for a landed error of which the row is all that is left: a server died with it."""
 
 
 class UnderWay(msgspec.Struct, frozen=True, kw_only=True):

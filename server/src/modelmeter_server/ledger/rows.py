@@ -5,66 +5,21 @@ from __future__ import annotations
 import msgspec
 
 from modelmeter_server.core.journal import CallState
+from modelmeter_server.core.reservation import Hold
+from modelmeter_server.core.settlement import Booking, Carried, Figures
 
-
-class Hold(msgspec.Struct, frozen=True, kw_only=True):
-    """What is held for a call before it is sent, and what bounds it when it ends in the dark."""
-
-    input_tokens: int
-    """The bound on its input."""
-    output_tokens: int
-    """The most it may generate, after a clamp."""
-    nano_units: int = 0
-    """Price of both, at the dearest rates that can apply."""
-    input_nano_units: int = 0
-    """The input's share of `nano_units`."""
-    output_rate: int = 0
-    """Nano units per million output tokens, the dearest that can apply."""
-    currency: str = ""
-    """Empty when the model has no price."""
-    tokens_per_second: int
-    """How fast the model generates at most."""
-    abort_stops_billing: bool = True
-    """Whether the provider bills no more once its connection is closed."""
-
-    @property
-    def tokens(self) -> int:
-        """Return input and output together."""
-        return self.input_tokens + self.output_tokens
-
-
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What was told about a call's consumption. JSON fields hold `msgspec.json` of the core's values."""
-
-    usage_json: bytes = b""
-    """A `core.usage.Usage`; empty when nothing was told."""
-    additional_json: bytes = b""
-    """A list of `core.usage.AdditionalUsage`; empty for none."""
-    certainty: str = "UNKNOWN"
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    tokens: int = 0
-    """Input and output of usage and additional usage together; 0 when nothing was told."""
-    nano_units: int | None = None
-    currency: str = ""
-    cost_source: str = ""
-    cost_certainty: str = ""
-    estimated_output_tokens: int | None = None
-
-
-class Booking(msgspec.Struct, frozen=True, kw_only=True):
-    """How an amount is spread over the columns of the sums; all in tokens and in nano units of the call's currency."""
-
-    settled_tokens: int = 0
-    settled_nanos: int = 0
-    held_tokens: int = 0
-    held_nanos: int = 0
-    unsettled_tokens: int = 0
-    unsettled_nanos: int = 0
-    written_off_tokens: int = 0
-    written_off_nanos: int = 0
-    possibly_billed: int = 0
-    """1 for a call that the provider answered with an error before it generated: nothing is held for it."""
+__all__ = (
+    "AttemptRow",
+    "Booking",
+    "CallRow",
+    "Carried",
+    "CeilingWindowRow",
+    "ContentRow",
+    "Figures",
+    "Hold",
+    "ServerRow",
+    "SpendRow",
+)
 
 
 class CallRow(msgspec.Struct, kw_only=True):
@@ -104,7 +59,9 @@ class CallRow(msgspec.Struct, kw_only=True):
     """Whether generation is proven, by a checkpoint or the end."""
     figures: Figures = Figures()
     booking: Booking = Booking()
-    """What the sums and the ceilings hold of this row now."""
+    """What the sums and the ceilings hold of this row now, earlier dispatches included."""
+    carried: Carried | None = None
+    """What earlier dispatches left; part of `booking`."""
     kind: str = ""
     """Of the failure; empty for an answer and for a call that is open."""
     cause: str = ""
@@ -182,7 +139,7 @@ class CeilingWindowRow(msgspec.Struct, kw_only=True):
     unsettled_tokens: int = 0
     unsettled_nanos: int = 0
     soft_limit: int = 0
-    """The highest of `SOFT_LIMITS` that was told in this window; not used by steps but the first."""
+    """The highest of `SOFT_LIMITS` that was told in this window; for ROLLING, the one told during this step."""
 
 
 class SpendRow(msgspec.Struct, kw_only=True):
