@@ -1,4 +1,4 @@
-"""A store in dictionaries that loads and writes exactly as `ledger.batch` says: what the databases are compared with."""
+"""A store in dictionaries that loads and writes as `ledger.batch` says: what the databases are compared with."""
 
 from __future__ import annotations
 
@@ -124,11 +124,14 @@ class MemoryLedger:
         open_calls = self._open(wanted)
         owned = {_key(row) for row in open_calls}
         rows = {_key(row): row for row in [*self._named(wanted), *open_calls, *self._expired(wanted)]}
-        governed = {each.subject.tenant for each in (*self.ceilings.values(), *self.halts.values())}
+        governed = {each.subject.tenant for each in self.ceilings.values()}
+        governed |= {subject.tenant for subject in self.halts}
         return Found(
             calls=[_copy(row) for row in rows.values()],
             attempts=[row for row in self.attempt_rows.values() if _key(row) in owned],
-            contents=[self.content_rows[key] for key in map(_key, wanted.contents) if key in self.content_rows],
+            contents=[
+                self.content_rows[key] for key in map(_key, wanted.contents) if key in self.content_rows
+            ],
             servers=[_copy(self.servers[owner]) for owner in wanted.owners if owner in self.servers],
             governed=frozenset(wanted.tenants & governed) if self._tells_governed else None,
             ceilings=self._ceilings(wanted),
@@ -140,7 +143,11 @@ class MemoryLedger:
         newest: dict[Any, CallRow] = {}
         for row in self.call_rows.values():
             names = [
-                *(("call", key) for key in wanted.calls if (key.tenant, key.call_id) == (row.tenant, row.call_id)),
+                *(
+                    ("call", key)
+                    for key in wanted.calls
+                    if (key.tenant, key.call_id) == (row.tenant, row.call_id)
+                ),
                 *(
                     ("effect", key)
                     for key in wanted.effects
@@ -156,7 +163,9 @@ class MemoryLedger:
     def _open(self, wanted: Wanted) -> list[CallRow]:
         found = []
         for owner in wanted.open_of:
-            rows = [r for r in self.call_rows.values() if r.owner == owner and r.state <= CallState.DISPATCHED]
+            rows = [
+                r for r in self.call_rows.values() if r.owner == owner and r.state <= CallState.DISPATCHED
+            ]
             found += rows[: wanted.limit]
         return found
 
