@@ -22,6 +22,7 @@ class ProviderKind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 BEDROCK = "bedrock"
+OPENAI_RESPONSES = "openai_responses"
 
 REPLAY = ProviderKind(name="replay")
 
@@ -47,7 +48,7 @@ SUPPORTED = {
             key_example="GEMINI_API_KEY",
         ),
         ProviderKind(
-            name="openai_responses", base_url="https://api.openai.com/v1", key_example="OPENAI_API_KEY"
+            name=OPENAI_RESPONSES, base_url="https://api.openai.com/v1", key_example="OPENAI_API_KEY"
         ),
         REPLAY,
     )

@@ -7,20 +7,25 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from modelmeter_server.core.errors import Failure, FieldViolation, failure
+from modelmeter_server.core.journal import DEFAULT_TENANT
+from modelmeter_server.core.ledger_checks import ledger_violations
 from modelmeter_server.core.outcomes import Cause, Kind
 from modelmeter_server.core.request_limits import is_large
 
 from .call import Call
+from .halting import concerns, sentence
 from .inflight import InFlight
-from .plan import Plan, Refused, find_model, plan
+from .plan import Plan, Refused, find_model, plan, with_terms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from modelmeter_server.core.ceilings import Halt
     from modelmeter_server.core.requests import CompletionRequest
     from modelmeter_server.drivers.driver import Driver
 
     from .catalog import Catalog
+    from .holding import Desk
     from .recorder import Recorder
 
 MAX_CONCURRENT_CALLS = 1000
@@ -57,6 +62,7 @@ class Engine:
         self._limit = max_concurrent_calls
         self._admitted = 0
         self._draining = False
+        self._desk: Desk | None = None
         self._inflight = InFlight()
         self._planner = ThreadPoolExecutor(PLANNING_THREADS, thread_name_prefix="planning")
 
@@ -70,6 +76,27 @@ class Engine:
         """Say whether new calls are refused because the server is shutting down."""
         return self._draining
 
+    @property
+    def desk(self) -> Desk | None:
+        """Return the ledger as calls use it; `None` on a deployment without one."""
+        return self._desk
+
+    def use_ledger(self, desk: Desk) -> None:
+        """Reserve and settle every call from now on. Once, before the first call."""
+        self._desk = desk
+
+    def halted(self, halt: Halt) -> int:
+        """Cut the calls under way that an operator's halt cuts; return how many there were."""
+        concerned = [
+            call
+            for call in self._inflight.calls
+            if isinstance(call, Call)
+            and concerns(halt, tenant=call.tenant, run_id=call.run_id, model=call.model_asked)
+        ]
+        for call in concerned:
+            call.halt(sentence(halt))
+        return len(concerned)
+
     def start(
         self,
         request: CompletionRequest,
@@ -78,6 +105,7 @@ class Engine:
         deltas: bool = False,
         violations: Sequence[FieldViolation] = (),
         prefix: str = "",
+        tenant: str = DEFAULT_TENANT,
     ) -> Call:
         """Start a call; it runs whether or not anyone waits for it.
 
@@ -86,12 +114,19 @@ class Engine:
         both end up in the refusal, with the engine's own findings.
         """
         refusal = self._shed()
-        work = functools.partial(
-            self._plan, request=request, refusal=refusal, found=violations, prefix=prefix
-        )
+        work = functools.partial(self._plan, refusal=refusal, found=violations, prefix=prefix)
         provider_budget = None if budget is None else budget - headroom(budget)
         planner = self._planner if refusal is None and is_large(request) else None
-        call = Call(request, work, self._recorder, budget=provider_budget, deltas=deltas, planner=planner)
+        call = Call(
+            request,
+            work,
+            self._recorder,
+            budget=provider_budget,
+            deltas=deltas,
+            planner=planner,
+            desk=self._desk,
+            tenant=tenant,
+        )
         call.task = self._inflight.launch(call)
         if refusal is None:
             self._admitted += 1
@@ -113,19 +148,22 @@ class Engine:
     def _plan(
         self,
         call: Call,
-        *,
         request: CompletionRequest,
+        *,
         refusal: Failure | None,
         found: Sequence[FieldViolation],
         prefix: str,
     ) -> Plan:
         if refusal is not None:
             raise Refused(refusal)
+        asked = ledger_violations(request, has_ledger=self._desk is not None)
+        found = [*found, *(FieldViolation(prefix + each.field, each.description) for each in asked)]
         model = find_model(self.catalog, request.model, found, f"{prefix}model")
         call.model = model
         call.driver = self._drivers[model.provider]
         call.tables = self.catalog.price_tables(model.provider)
-        return plan(request, model, call.driver, found, prefix)
+        planned = plan(request, model, call.driver, found, prefix)
+        return planned if self._desk is None else with_terms(planned, request)
 
     async def drain(self, limit: float) -> int:
         """Refuse new calls, give those under way `limit` seconds, cut the rest, and wait until all are settled.

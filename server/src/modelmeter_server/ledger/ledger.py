@@ -22,8 +22,9 @@ class LedgerUnavailable(Exception):
 class Ledger(Protocol):
     """A ledger that is open. All calls are for the event loop that opened it."""
 
-    owner: int
-    """The fencing token of this server; changes when a lost lease is taken anew."""
+    @property
+    def owner(self) -> int:
+        """Return the fencing token of this server; it changes when a lost lease is taken anew."""
 
     @property
     def is_up(self) -> bool:

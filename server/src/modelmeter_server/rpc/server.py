@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,6 +10,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from modelmeter.v1 import model_service_pb2, model_service_pb2_grpc
+from modelmeter_server.telemetry.log import get_logger
 
 from .boundary import Boundary
 from .health import HealthService
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from modelmeter_server.engine.engine import Engine
+    from modelmeter_server.ledger.ledger import Ledger
+
+_log = get_logger(__name__)
 
 SERVICE: Final = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 HEALTH: Final = "grpc.health.v1.Health"
@@ -35,6 +40,9 @@ KEEPALIVE_MS: Final = 60_000
 """How often the server looks for clients that are gone without a word; they would hold provider calls open."""
 
 KEEPALIVE_TIMEOUT_MS: Final = 20_000
+
+LEDGER_LOOK_SECONDS: Final = 0.5
+"""How often health looks at the ledger; as often as a ledger that is down tries its database."""
 
 FLUSH_SECONDS: Final = 5.0
 """What settled calls get at shutdown to write their last message to a slow reader."""
@@ -62,6 +70,7 @@ class RpcServer:
         """Register the services; needs a running loop. `reflection` lets clients read the schema from the server."""
         self._engine = engine
         self._health = HealthService(SERVICE)
+        self._following: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(
             interceptors=[Boundary()], options=server_options(reuse_port=reuse_port)
         )
@@ -73,7 +82,20 @@ class RpcServer:
         """Listen on every address and serve; return the addresses as bound. Raises ListenError."""
         bound = open_addresses(self._server, addresses, tls, allow_insecure=allow_insecure)
         await self._server.start()
+        if self._engine.desk is not None:
+            self._following = asyncio.create_task(self._follow(self._engine.desk.ledger))
         return bound
+
+    async def _follow(self, ledger: Ledger) -> None:
+        """Let health say what the ledger does; of its coming and going nobody tells."""
+        was_up = True
+        while True:
+            is_up = ledger.is_up
+            if is_up != was_up:
+                _log.warning("the ledger is back" if is_up else "the ledger is down: calls are refused")
+            was_up = is_up
+            self._health.tell_ledger(is_up=is_up)
+            await asyncio.sleep(LEDGER_LOOK_SECONDS)
 
     async def stop(self, drain_seconds: float) -> int:
         """Shut down in order; return how many calls were cut.
@@ -83,6 +105,8 @@ class RpcServer:
         callers are gone (grpc/grpc#37239). Call it again with 0 to hurry.
         """
         self._health.stop_serving()
+        if self._following is not None:
+            self._following.cancel()
         cut = await self._engine.drain(drain_seconds)
         self._health.close()
         await self._server.stop(FLUSH_SECONDS)
