@@ -27,6 +27,7 @@ def chat_completions_format(dialect: Dialect) -> WireFormat:
         encode=partial(chat_completions.encode, dialect=dialect),
         accumulator=partial(ChatCompletionsAccumulator, dialect=dialect),
         authenticate=key_header(dialect.auth_header),
+        reconciler=chat_completions.reconciler(dialect),
     )
 
 
@@ -64,6 +65,7 @@ WIRE_FORMATS = {
             encode=openai_responses.encode,
             accumulator=OpenAIResponsesAccumulator,
             authenticate=key_header("authorization"),
+            reconciler=openai_responses.RECONCILER,
         ),
     )
 }

@@ -14,6 +14,7 @@ from google.rpc import error_details_pb2
 from google.rpc.status_pb2 import Status
 
 from modelmeter.v1 import error_pb2
+from modelmeter_server.core.calls import CallOutcome
 from modelmeter_server.core.errors import TABLE, Failure, FieldViolation
 from modelmeter_server.core.outcomes import Cause, Certainty, Kind, Stage
 from modelmeter_server.core.text import cut_utf8
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-    from modelmeter_server.core.calls import CallOutcome
     from modelmeter_server.core.ceilings import Standing
 
 DOMAIN: Final = "modelmeter"
@@ -84,6 +84,14 @@ def trailer(outcome: CallOutcome, failed: Failure) -> Trailer:
     if pushback is not None:
         metadata.append((PUSHBACK_KEY, pushback))
     return Trailer(_CODES[int(failed.code)], message, tuple(metadata))
+
+
+def lookup_trailer(failed: Failure) -> Trailer:
+    """Return the status of a failed RPC that calls no model: its message tells no bill."""
+    message = cut_utf8(failed.message, MESSAGE_BYTES)
+    status = Status(code=int(failed.code), message=message)
+    _fill_details(status, CallOutcome(call_id="", model_asked="", result=failed), failed)
+    return Trailer(_CODES[int(failed.code)], message, ((DETAILS_KEY, status.SerializeToString()),))
 
 
 def fill_in_band(message: error_pb2.ModelError, outcome: CallOutcome, failed: Failure) -> None:

@@ -2,5 +2,6 @@
 
 from .capabilities import CAPABILITIES, capabilities
 from .encode import encode
+from .reconcile import reconciler
 
-__all__ = ["CAPABILITIES", "capabilities", "encode"]
+__all__ = ["CAPABILITIES", "capabilities", "encode", "reconciler"]

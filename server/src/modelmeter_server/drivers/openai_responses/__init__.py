@@ -2,5 +2,6 @@
 
 from .capabilities import CAPABILITIES
 from .encode import encode
+from .reconcile import RECONCILER
 
-__all__ = ["CAPABILITIES", "encode"]
+__all__ = ["CAPABILITIES", "RECONCILER", "encode"]

@@ -74,8 +74,10 @@ def encode(request: CompletionRequest, model: ModelSpec) -> PreparedRequest:
     body: dict[str, Any] = {"model": model.provider_model}
     body.update(_prompt(request, model))
     body["max_output_tokens"] = limit
-    # Nothing is kept at the provider, so that encrypted reasoning has to travel with the answer for the next turn.
-    body["store"] = False
+    # Unless the bill must be recoverable nothing is kept at the provider; reasoning has to travel with the answer.
+    body["store"] = model.recoverable
+    if model.recoverable and not model.buffered:  # in the background a body has no answer yet
+        body["background"] = True
     body["include"] = ["reasoning.encrypted_content"]
     body.update(_forced_tool(request) if forced else _tools(request))
     body.update(_output(request, forced=forced))
