@@ -33,12 +33,17 @@ def paused(*more: Step) -> tuple[Hold, list[Step]]:
     return hold, [Written(), opening(), text("Hel"), hold, *(more or (text("lo."), closing()))]
 
 
+def only(running: Any) -> Any:
+    """Return the call under way that began first."""
+    return running.engine._inflight.calls[0]
+
+
 async def leave(running: Any, hold: Hold, **fields: Any) -> None:
     """Ask, and leave in the middle of the answer."""
     call = running.stub.Complete(asking(**fields))
     await hold.reached.wait()
     call.cancel()
-    await until(lambda: running.engine._inflight.calls[0].audience.told.done())
+    await until(lambda: only(running).audience.told.done())
 
 
 async def test_without_a_drain_the_request_is_cut_at_once(ledger):
@@ -128,10 +133,10 @@ async def test_one_who_comes_back_while_it_is_drained_goes_on_where_it_left_off(
         await hold.reached.wait()
         await first.read()
         first.cancel()
-        await until(lambda: running.engine._inflight.calls[0].audience.told.done())
+        await until(lambda: only(running).audience.told.done())
         second = asyncio.ensure_future(read_all(running.stub.StreamComplete(late)))
-        await until(lambda: running.engine._inflight.calls[0].audience.has_joiners)
-        assert not running.engine._inflight.calls[0]._landing.is_draining, "no bound holds for it any more"
+        await until(lambda: only(running).audience.has_joiners)
+        assert not only(running)._landing.is_draining, "no bound holds for it any more"
         hold.go.set()
         events, error = await second
         (row,) = await until_settled(ledger)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from typing import Any
 
 import grpc
 import pytest
@@ -92,7 +93,8 @@ class Health:
     """The health of a server, watched."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        self._watch = stub.Watch(health_pb2.HealthCheckRequest())
 
     async def next(self) -> int:
         return int((await self._watch.read()).status)
@@ -108,7 +110,8 @@ async def test_health_says_what_the_ledger_does(away, monkeypatch):
         away.is_up = True
         seen.append(await health.next())
         liveness = health_pb2.HealthCheckRequest(service="liveness")
-        alive = await health_pb2_grpc.HealthStub(running.channel).Check(liveness)
+        stub: Any = health_pb2_grpc.HealthStub(running.channel)
+        alive = await stub.Check(liveness)
     assert seen == [SERVING, NOT_SERVING, SERVING]
     assert alive.status == SERVING
 

@@ -17,7 +17,16 @@ from modelmeter_server.engine.plan import completion_hold
 from modelmeter_server.ledger.commands import DropHalt, PutHalt
 from tests.support.ledgers import put_ceiling, rows_of, until, until_settled
 from tests.support.running_server import MODEL, Details, asking, serving
-from tests.support.scripted_driver import Hold, ScriptedDriver, Written, answering, closing, opening, text
+from tests.support.scripted_driver import (
+    Hold,
+    ScriptedDriver,
+    Step,
+    Written,
+    answering,
+    closing,
+    opening,
+    text,
+)
 
 ONE = completion_hold(CompletionRequest(model="claude", call_id="c", text="Hi"), MODEL).tokens
 """What one call of the tests holds."""
@@ -145,7 +154,8 @@ async def test_callers_that_leave_lock_nobody_out(ledger):
     """Each of them leaves before anything was generated; what is held for the silence is small, and it expires."""
     hold = Hold()
     await put_ceiling(ledger, tokens=100 * ONE)
-    driver = ScriptedDriver(*[[Written(), hold]] * 200, answering())
+    silent: list[Step] = [Written(), hold]
+    driver = ScriptedDriver(*[silent] * 200, answering())
     async with serving(driver, ledger=ledger) as running:
         for _ in range(20):
             calls = [running.stub.Complete(asking()) for _ in range(10)]
