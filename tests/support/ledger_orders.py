@@ -27,6 +27,8 @@ HOLD = Hold(
 )
 """A token in costs 10 nano units, one out 30."""
 
+TOTAL = Window()
+
 NOTHING_TOLD = Figures()
 NOTHING_BILLED = Figures(certainty="NONE")
 
@@ -43,7 +45,9 @@ def told(read: int | None, written: int | None, certainty: str = "EXACT", curren
     )
 
 
-def reserving(call_id: str = "call", *, owner: int = 1, at: int = NOW, tenant: str = "acme", **more: Any) -> Reserve:
+def reserving(
+    call_id: str = "call", *, owner: int = 1, at: int = NOW, tenant: str = "acme", **more: Any
+) -> Reserve:
     """Return an order to let a call out; `run` and `key` make it an effect's."""
     if "key" in more:
         more["effect"] = Effect(run_id=more.pop("run", "run"), key=more.pop("key"), **more.pop("on", {}))
@@ -95,7 +99,9 @@ def attempt_of(ref: CallRef, figures: Figures, *, number: int = 1, **more: Any) 
     )
 
 
-def answering(ref: CallRef, figures: Figures, *, at: int = NOW, content: bytes = b"{}", **more: Any) -> Settle:
+def answering(
+    ref: CallRef, figures: Figures, *, at: int = NOW, content: bytes = b"{}", **more: Any
+) -> Settle:
     """Return the outcome of a call that was answered, with content that is kept for an hour."""
     return Settle(
         ref=ref,
@@ -130,7 +136,7 @@ def ceiling(
     *,
     tokens: int | None = None,
     nano_units: int | None = None,
-    window: Window = Window(),
+    window: Window = TOTAL,
     ceiling_id: str = "c1",
     tenant: str = "acme",
 ) -> Ceiling:
