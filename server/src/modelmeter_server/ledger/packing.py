@@ -57,7 +57,7 @@ PROGRESS_COLUMNS = (
 CALL_COLUMNS = ("id", *KEY_COLUMNS, *ADMISSION_COLUMNS, *PROGRESS_COLUMNS)
 
 CALL_SELECTION = ", ".join(f"calls.{name}" for name in CALL_COLUMNS)
-SPEND_KEY = ("tenant", "dimension", "name", "value", "currency", "quarter")
+SPEND_KEY = ("tenant", "dimension", "name", "value", "quarter", "currency")
 SPEND_SUMS = ("calls", "input_tokens", "output_tokens", *AMOUNTS, "possibly_billed_calls")
 WINDOW_KEY = ("ceiling_id", "name", "starts_at")
 WINDOW_COLUMNS = (*WINDOW_KEY, *AMOUNTS[:6], "soft_limit")

@@ -33,7 +33,8 @@ BUSY_SECONDS = 2.0
 CACHE_KIB = 65_536
 """Pages of the indexes over which calls scatter; a million calls have about 90 MB of them, of which few are hot."""
 
-_CHECKPOINT_PAGES = 4_000
+_CHECKPOINT_PAGES = 16_000
+"""64 MiB: index pages that many calls touch are copied into the file once for all of them."""
 _PROBE_BYTES = 65_536
 """More than the free space inside pages that are there already."""
 

@@ -17,7 +17,6 @@ from sqlalchemy import (
     Sequence,
     Table,
     Text,
-    UniqueConstraint,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
@@ -68,8 +67,8 @@ calls = Table(
     Column("content_expires_at", BigInteger),
     Column("content_gone", _Name, nullable=False),
     Column("detail", LargeBinary, nullable=False),
-    UniqueConstraint("tenant", "call_id", "generation", name="calls_key"),
 )
+Index("calls_key", calls.c.tenant, calls.c.call_id, calls.c.generation, unique=True)
 # Newest first within a tenant: the order of listings, and the way to a period.
 Index("calls_by_time", calls.c.tenant, calls.c.reserved_at)
 _in_run = calls.c.run_id != ""
@@ -114,8 +113,8 @@ spend = Table(
     Column("dimension", _Name, primary_key=True),
     Column("name", _Name, primary_key=True),
     Column("value", _Name, primary_key=True),
-    Column("currency", _Name, primary_key=True),
     Column("quarter", BigInteger, primary_key=True, autoincrement=False),
+    Column("currency", _Name, primary_key=True),
     Column("calls", _Count, nullable=False),
     Column("input_tokens", _Count, nullable=False),
     Column("output_tokens", _Count, nullable=False),
