@@ -53,6 +53,7 @@ OPTIONS: dict[str, tuple[str, Any]] = {
     "retry_policy": ("retry_policy", RetryPolicy(max_attempts=2)),
     "labels": ("labels", {"team": "a"}),
     "system_trust": ("system_trust", "TRUSTED"),
+    "replay_only": ("replay_only", True),
 }
 PROMPT = {"model", "text", "messages"}
 

@@ -12,6 +12,7 @@ from modelmeter.v1 import completion_pb2, error_pb2, ledger_service_pb2_grpc, mo
 from modelmeter.v1 import ledger_service_pb2 as pb
 from modelmeter_server.core.errors import failure
 from modelmeter_server.core.outcomes import Cause, Kind
+from modelmeter_server.ledger.ledger import LedgerUnavailable
 from modelmeter_server.rpc.ledger_service import LedgerService
 from tests.support.ledgers import Interruptible
 from tests.support.running_server import MODEL, Details, asking, serving
@@ -234,9 +235,18 @@ async def test_a_server_without_a_ledger_says_so():
 
 
 async def test_a_database_that_is_away_is_ledger_down(ledger):
-    away = Interruptible(ledger, is_up=False)
+    class Away(Interruptible):
+        async def order(self, command):
+            raise LedgerUnavailable("the disk is full")
+
+        async def read(self, query):
+            raise LedgerUnavailable("the disk is full")
+
+    away = Away(ledger, is_up=False)
     async with serving(ScriptedDriver(answering()), ledger=away) as running:
         code, details = await refused(stub_of(running).DeleteCeiling(pb.DeleteCeilingRequest()))
+        read, _ = await refused(stub_of(running).GetSpend(pb.GetSpendRequest()))
+    assert read is grpc.StatusCode.UNAVAILABLE
     assert (code, details.info.reason) == (grpc.StatusCode.UNAVAILABLE, "LEDGER_DOWN")
 
 

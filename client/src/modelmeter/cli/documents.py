@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from datetime import datetime
 from enum import Enum
 from typing import Any
 
@@ -31,6 +32,10 @@ def plain(value: Any) -> Any:
         return {name: plain(inner) for name, inner in named.items() if name not in _LEFT_OUT}
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
     return value

@@ -13,6 +13,7 @@ import click
 from modelmeter._version import __version__
 
 from .call import call
+from .ledger import ledger
 from .models import models
 
 ENTRY_POINTS = "modelmeter.commands"
@@ -51,4 +52,5 @@ def program() -> None:
 
 
 program.add_command(call)
+program.add_command(ledger)
 program.add_command(models)

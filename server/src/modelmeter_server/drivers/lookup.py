@@ -131,7 +131,7 @@ def _refusal(response: httpx.Response) -> Exception:
         return NotReconcilable("the provider keeps no record of the call, or no longer")
     message = f"the provider refused to tell (HTTP {status})"
     if status == 429:
-        wait = retry_delay(response.headers.get)
+        wait = retry_delay(response.headers.get, None)
         return LookupFailed(failure(Kind.RATE_LIMITED, message, http_status=status, retry_after=wait))
     if status >= 500 or status in _LATER:
         return LookupFailed(failure(Kind.UNREACHABLE, message, http_status=status))

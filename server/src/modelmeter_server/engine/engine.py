@@ -16,6 +16,7 @@ from .call import Call
 from .halting import concerns, sentence
 from .inflight import InFlight
 from .plan import Plan, Refused, find_model, plan, with_terms
+from .reconcile import Reconciliation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,6 +58,7 @@ class Engine:
     ) -> None:
         """Serve the models of `catalog` through `drivers`, which are keyed by the provider instance's name."""
         self.catalog = catalog
+        self.reconciliation = Reconciliation(catalog, drivers)
         self._drivers = drivers
         self._recorder = recorder
         self._limit = max_concurrent_calls

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 import uuid
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from modelmeter.v1 import ledger_service_pb2, ledger_service_pb2_grpc
 from modelmeter_server.core.journal import DEFAULT_TENANT, CallKey, CallState
@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from modelmeter.v1 import completion_pb2
-    from modelmeter_server.core.ceilings import Ceiling, Halt
-    from modelmeter_server.engine.reconcile import Reconciliation
+    from modelmeter_server.core.ceilings import Ceiling
+    from modelmeter_server.core.errors import Failure
+    from modelmeter_server.engine.engine import Engine
     from modelmeter_server.ledger.ledger import Ledger
     from modelmeter_server.ledger.rows import AttemptRow, CallRow, ContentRow
 
@@ -63,32 +64,25 @@ def _typed(
         try:
             return await handler(self, request, context)
         except Refused as refusal:
-            failed = refusal.verdict
+            return await _end(context, refusal.verdict)
         except LedgerUnavailable as error:
             _log.warning("the ledger is away", cause=str(error))
-            failed = down()
-        end = lookup_trailer(failed)
-        await context.abort(end.code, end.message, end.metadata)
-        return None
+            return await _end(context, down())
 
     return answered
+
+
+async def _end(context: Context, failed: Failure) -> NoReturn:
+    end = lookup_trailer(failed)
+    await context.abort(end.code, end.message, end.metadata)
 
 
 class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
     """Serve the ledger to one tenant: another tenant's calls and ceilings do not exist for it."""
 
-    def __init__(
-        self,
-        ledger: Ledger | None,
-        reconciliation: Reconciliation,
-        *,
-        on_halt: Callable[[Halt], None] | None = None,
-        tenant: str = DEFAULT_TENANT,
-    ) -> None:
-        """Without a ledger every method says so. `on_halt` hears of a halt once it is durable."""
-        self._open = ledger
-        self._reconciliation = reconciliation
-        self._on_halt = on_halt
+    def __init__(self, engine: Engine, *, tenant: str = DEFAULT_TENANT) -> None:
+        """Serve the ledger that the engine uses; while it uses none, every method says so."""
+        self._engine = engine
         self._tenant = tenant
 
     # Calls
@@ -173,9 +167,9 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
         if CallState(row.state).is_open:
             raise Refused(not_ended(row.call_id))
         if figure is None:
-            figures, by, reason = await self._reconciliation.ask(row), "provider", ""
+            figures, by, reason = await self._engine.reconciliation.ask(row), "provider", ""
         else:
-            figures = self._reconciliation.figures(
+            figures = self._engine.reconciliation.figures(
                 row, figure.usage, figure.certainty, figure.nano_units, figure.currency
             )
             by, reason = "operator", figure.reason
@@ -253,7 +247,9 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
 
         def read(connection: Connection) -> tuple[Ceiling, Any] | None:
             ceiling = queries.find_ceiling(connection, self._tenant, request.ceiling_id)
-            return ceiling and (ceiling, queries.find_standings(connection, ceiling, _now()))
+            if ceiling is None:
+                return None
+            return ceiling, queries.find_standings(connection, ceiling, _now())
 
         kept = await self._ledger.read(read)
         if kept is None:
@@ -303,8 +299,7 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
         halt = halt_from(request.halt, self._tenant, _now(), found)
         _check(found)
         await self._ledger.order(PutHalt(halt=halt))
-        if self._on_halt is not None:
-            self._on_halt(halt)
+        self._engine.halted(halt)  # other servers see it when they next look
         response = ledger_service_pb2.SetHaltResponse()
         fill_halt(response.halt, halt)
         return response
@@ -343,9 +338,9 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
 
     @property
     def _ledger(self) -> Ledger:
-        if self._open is None:
+        if self._engine.desk is None:
             raise Refused(no_ledger())
-        return self._open
+        return self._engine.desk.ledger
 
     def _key(self, call_id: str, found: Violations) -> CallKey:
         return CallKey(self._tenant, call_id_from(call_id, found))
@@ -353,7 +348,7 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
     async def _record(self, key: CallKey, generation: int | None, *, full: bool) -> _Record:
         def read(connection: Connection) -> _Record | None:
             row = queries.find_call(connection, key, generation)
-            return row and _load(connection, row, full=full)
+            return None if row is None else _load(connection, row, full=full)
 
         record = await self._ledger.read(read)
         if record is None:

@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from modelmeter.v1 import model_service_pb2, model_service_pb2_grpc
+from modelmeter.v1 import (
+    ledger_service_pb2,
+    ledger_service_pb2_grpc,
+    model_service_pb2,
+    model_service_pb2_grpc,
+)
 from modelmeter_server.telemetry.log import get_logger
 
 from .boundary import Boundary
 from .health import HealthService
+from .ledger_service import LedgerService
 from .listen import TlsFiles, open_addresses
 from .model_service import ModelService
 from .reflection import reflection_handlers
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
 _log = get_logger(__name__)
 
 SERVICE: Final = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
+LEDGER: Final = ledger_service_pb2.DESCRIPTOR.services_by_name["LedgerService"].full_name
 HEALTH: Final = "grpc.health.v1.Health"
 
 RECEIVE_BYTES: Final = 64 * 1024 * 1024
@@ -69,12 +76,14 @@ class RpcServer:
     def __init__(self, engine: Engine, *, reflection: bool = True, reuse_port: bool = False) -> None:
         """Register the services; needs a running loop. `reflection` lets clients read the schema from the server."""
         self._engine = engine
-        self._health = HealthService(SERVICE)
+        self._health = HealthService(SERVICE, LEDGER)
         self._following: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(
             interceptors=[Boundary()], options=server_options(reuse_port=reuse_port)
         )
-        add_services(self._server, ModelService(engine), self._health, reflection=reflection)
+        add_services(
+            self._server, ModelService(engine), LedgerService(engine), self._health, reflection=reflection
+        )
 
     async def start(
         self, addresses: Sequence[str], tls: TlsFiles | None = None, *, allow_insecure: bool = False
@@ -114,15 +123,22 @@ class RpcServer:
 
 
 def add_services(
-    server: grpc.aio.Server, models: ModelService, health: HealthService, *, reflection: bool = True
+    server: grpc.aio.Server,
+    models: ModelService,
+    ledger: LedgerService,
+    health: HealthService,
+    *,
+    reflection: bool = True,
 ) -> None:
     """Register the services on a gRPC server. Raises TypeError for a handler that is not a coroutine function."""
     check_handlers(models, model_service_pb2.DESCRIPTOR.services_by_name["ModelService"])
+    check_handlers(ledger, ledger_service_pb2.DESCRIPTOR.services_by_name["LedgerService"])
     check_handlers(health, health_pb2.DESCRIPTOR.services_by_name["Health"])
     model_service_pb2_grpc.add_ModelServiceServicer_to_server(models, server)
+    ledger_service_pb2_grpc.add_LedgerServiceServicer_to_server(ledger, server)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     if reflection:
-        server.add_generic_rpc_handlers(reflection_handlers((SERVICE, HEALTH)))
+        server.add_generic_rpc_handlers(reflection_handlers((SERVICE, LEDGER, HEALTH)))
 
 
 def check_handlers(servicer: object, service: Any) -> None:

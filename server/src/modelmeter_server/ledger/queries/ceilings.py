@@ -99,6 +99,7 @@ def _standings(connection: Connection, ceiling: Ceiling, name: str, at: int) -> 
                     held=held,
                     unsettled=unsettled,
                     room_at=room,
+                    ceiling_id=ceiling.ceiling_id,
                 )
             )
     return standings
