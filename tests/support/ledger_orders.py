@@ -14,7 +14,7 @@ from modelmeter_server.ledger.rows import AttemptRow
 
 SECOND = 1_000_000
 NOW = 1_900_000_000 * SECOND
-"""A Wednesday in March 2030, twenty minutes before six in the evening."""
+"""17 March 2030, 17:46:40 UTC."""
 
 HOLD = Hold(
     input_tokens=100,
