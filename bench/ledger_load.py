@@ -60,9 +60,7 @@ async def one_call(ledger: Ledger, tenant: str = "default", run: str = "") -> No
     )
     admitted = await ledger.reserve(order)
     assert isinstance(admitted, Admitted), admitted
-    ref = CallRef(
-        call=call, generation=admitted.generation, dispatch=admitted.dispatch, owner=ledger.owner
-    )
+    ref = CallRef(call=call, generation=admitted.generation, dispatch=admitted.dispatch, owner=ledger.owner)
     assert await ledger.dispatch(Dispatch(ref=ref, at=now + 10, number=1, target="provider"))
     assert await ledger.settle(_outcome(ref, now))
 

@@ -9,7 +9,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.support.ledger_machine import ledger_machine
 from tests.support.stored_ledger import StoredLedger
 
-FEW = settings(max_examples=12, stateful_step_count=25, deadline=None)
+FEW = settings(max_examples=6, stateful_step_count=25, deadline=None)
 
 
 @pytest.mark.slow
