@@ -11,11 +11,13 @@ from .config.settings import NO_LEDGER
 from .drivers import replay
 from .drivers.http import Endpoint
 from .drivers.http_driver import HttpDriver
+from .drivers.webhook import Webhook
 from .drivers.wire_formats import wire_format
 from .engine.catalog import Catalog
 from .engine.engine import Engine
 from .engine.halting import HaltWatch
 from .engine.holding import Desk
+from .engine.soft_limits import SoftLimits
 from .ledger.queries import list_all_halts
 from .ledger.storage import StorageSettings, StoredLedger, open_ledger
 from .rpc.server import RpcServer
@@ -49,6 +51,7 @@ class App:
         )
         self.server = RpcServer(self.engine)
         self._ledger: StoredLedger | None = None
+        self._soft_limits: SoftLimits | None = None
         self._halts: HaltWatch | None = None
 
     async def start(self) -> list[str]:
@@ -82,7 +85,9 @@ class App:
             lease_seconds=settings.lease,
             expire_after=settings.expire_after,
         )
-        self._ledger = await open_ledger(storage)
+        self._soft_limits = SoftLimits(Webhook(settings.webhook_url) if settings.webhook_url else None)
+        self._soft_limits.start()
+        self._ledger = await open_ledger(storage, on_soft_limit=self._soft_limits.passed)
         desk = Desk(
             self._ledger,
             content_seconds=int(settings.content_retention),
@@ -102,6 +107,8 @@ class App:
             await self._halts.stop()
         if self._ledger is not None:
             await self._ledger.aclose()
+        if self._soft_limits is not None:
+            await self._soft_limits.stop()
 
 
 def make_driver(provider: ProviderSettings) -> Driver:

@@ -12,6 +12,7 @@ import httpx
 import msgspec
 
 from modelmeter_server.core.errors import Failure, failure
+from modelmeter_server.core.json_text import NotJson, loads_lenient
 from modelmeter_server.core.outcomes import Cause, Certainty, Code, Kind
 from modelmeter_server.core.retry_delay import retry_delay
 from modelmeter_server.core.text import cut_utf8
@@ -83,6 +84,14 @@ class ReconcilingDriver(Protocol):
 
     async def reconcile(self, call: EndedCall) -> Told:
         """Ask what an ended call consumed. Raises NotReconcilable and LookupFailed."""
+
+
+def record(body: bytes) -> object:
+    """Return the JSON value of a body; `None` for none."""
+    try:
+        return loads_lenient(body)
+    except NotJson:
+        return None
 
 
 async def look_up(

@@ -34,6 +34,8 @@ class Bound(NamedTuple):
     moved: int
     """What an earlier dispatch of the same call left in another window, and brings along."""
     room_at: int | None
+    ceiling_id: str = ""
+    """Empty for the call's own."""
 
     @property
     def room(self) -> int:
@@ -52,6 +54,7 @@ class Bound(NamedTuple):
             unsettled=self.unsettled,
             asked=asked_of(hold, self.currency) + self.moved,
             room_at=self.room_at,
+            ceiling_id=self.ceiling_id,
         )
 
 
@@ -81,11 +84,22 @@ def _bounds_of(books: Books, ceiling: Ceiling, about: Subject, at: int, row: Cal
     bounds = []
     if ceiling.tokens is not None:
         sums = _sums(parts, "tokens")
-        bounds.append(Bound(about, window, "", ceiling.tokens, *sums, _left(left, "tokens"), later))
+        bounds.append(
+            Bound(about, window, "", ceiling.tokens, *sums, _left(left, "tokens"), later, ceiling.ceiling_id)
+        )
     if ceiling.nano_units is not None:
         sums = _sums(parts, "nanos")
         bounds.append(
-            Bound(about, window, ceiling.currency, ceiling.nano_units, *sums, _left(left, "nanos"), later)
+            Bound(
+                about,
+                window,
+                ceiling.currency,
+                ceiling.nano_units,
+                *sums,
+                _left(left, "nanos"),
+                later,
+                ceiling.ceiling_id,
+            )
         )
     return bounds
 
@@ -174,10 +188,32 @@ def passed_limits(books: Books, row: CallRow, at: int) -> tuple[SoftLimit, ...]:
 def _passed(ceiling: Ceiling, about: Subject, parts: list[CeilingWindowRow]) -> SoftLimit | None:
     bounds = []
     if ceiling.tokens is not None:
-        bounds.append(Bound(about, ceiling.window, "", ceiling.tokens, *_sums(parts, "tokens"), 0, None))
+        bounds.append(
+            Bound(
+                about,
+                ceiling.window,
+                "",
+                ceiling.tokens,
+                *_sums(parts, "tokens"),
+                0,
+                None,
+                ceiling.ceiling_id,
+            )
+        )
     if ceiling.nano_units is not None:
         sums = _sums(parts, "nanos")
-        bounds.append(Bound(about, ceiling.window, ceiling.currency, ceiling.nano_units, *sums, 0, None))
+        bounds.append(
+            Bound(
+                about,
+                ceiling.window,
+                ceiling.currency,
+                ceiling.nano_units,
+                *sums,
+                0,
+                None,
+                ceiling.ceiling_id,
+            )
+        )
     told = max(part.soft_limit for part in parts)
     highest = max(bounds, key=_share, default=None)
     reached = _reached(highest) if highest is not None else 0

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from modelmeter_server.core.counters import counter
-from modelmeter_server.core.json_text import loads_lenient
 from modelmeter_server.core.outcomes import Certainty
 from modelmeter_server.core.usage import Usage
 from modelmeter_server.core.usage_meter import reported_nanos
-from modelmeter_server.drivers.lookup import EndedCall, NotReconcilable, Reconciler, Told
+from modelmeter_server.drivers.lookup import EndedCall, NotReconcilable, Reconciler, Told, record
 
 if TYPE_CHECKING:
     from modelmeter_server.core.dialects import Dialect
@@ -36,12 +35,11 @@ def target(call: EndedCall) -> str:
 
 def read(body: bytes) -> Told:
     """Return what a record tells. Raises NotReconcilable for one that tells no tokens."""
-    document = loads_lenient(body)
-    record = document.get("data") if isinstance(document, Mapping) else None
-    if not isinstance(record, Mapping):
-        record = {}
-    input_tokens = _count(record, "native_tokens_prompt", "tokens_prompt")
-    output_tokens = _count(record, "native_tokens_completion", "tokens_completion")
+    document = record(body)
+    data = document.get("data") if isinstance(document, Mapping) else None
+    told: Mapping[str, Any] = data if isinstance(data, Mapping) else {}
+    input_tokens = _count(told, "native_tokens_prompt", "tokens_prompt")
+    output_tokens = _count(told, "native_tokens_completion", "tokens_completion")
     if input_tokens is None and output_tokens is None:
         message = "the provider's record of the call tells no tokens: book a figure with a reason"
         raise NotReconcilable(message)
@@ -50,17 +48,17 @@ def read(body: bytes) -> Told:
         usage=Usage(
             input_tokens=input_tokens,
             output_tokens=output_tokens,
-            cache_read_tokens=counter(record.get("native_tokens_cached")),
-            reasoning_tokens=counter(record.get("native_tokens_reasoning")),
+            cache_read_tokens=counter(told.get("native_tokens_cached")),
+            reasoning_tokens=counter(told.get("native_tokens_reasoning")),
         ),
         certainty=Certainty.EXACT if whole else Certainty.AT_LEAST,
-        nano_units=reported_nanos({"cost": record.get("total_cost")}),
+        nano_units=reported_nanos({"cost": told.get("total_cost")}),
     )
 
 
-def _count(record: Mapping[str, Any], *names: str) -> int | None:
-    told = (counter(record.get(name)) for name in names)
-    return next((count for count in told if count is not None), None)
+def _count(told: Mapping[str, Any], *names: str) -> int | None:
+    counts = (counter(told.get(name)) for name in names)
+    return next((count for count in counts if count is not None), None)
 
 
 def reconciler(dialect: Dialect) -> Reconciler | None:

@@ -9,9 +9,8 @@ import re
 from typing import Final
 
 from modelmeter_server.core.accumulators import OpenAIResponsesAccumulator
-from modelmeter_server.core.json_text import loads_lenient
 from modelmeter_server.core.outcomes import Cause, End, Ending
-from modelmeter_server.drivers.lookup import EndedCall, NotReconcilable, Reconciler, Told
+from modelmeter_server.drivers.lookup import EndedCall, NotReconcilable, Reconciler, Told, record
 
 from .encode import TARGET
 
@@ -35,7 +34,7 @@ def target(call: EndedCall) -> str:
 
 def read(body: bytes) -> Told:
     """Return what a record tells. Raises NotReconcilable for one that tells no usage, or not yet."""
-    document = loads_lenient(body)
+    document = record(body)
     if isinstance(document, dict) and document.get("status") in _UNFINISHED:
         message = "the provider still generates in the background: ask again later"
         raise NotReconcilable(message)
