@@ -1,6 +1,7 @@
 """This service as it is served, in front of one Anthropic-shaped provider.
 
-Run as `python -m bench.gateway PROVIDER_URL`: prints the port, serves until its standard input ends.
+Run as `python -m bench.gateway PROVIDER_URL [LEDGER_URL]`: prints the port, serves until its standard input ends. No
+ledger is kept unless one is named.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from modelmeter_server import app
-from modelmeter_server.config import ProviderSettings, ServerSettings, Settings
+from modelmeter_server.config import LedgerSettings, ProviderSettings, ServerSettings, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,10 +28,11 @@ def _end_with_input() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def main(url: str) -> None:
+def main(url: str, ledger: str = "none") -> None:
     """Serve `bench/<any model>` until the standard input ends."""
     settings = Settings(
         server=ServerSettings(listen=("127.0.0.1:0",)),
+        ledger=LedgerSettings(url=ledger),
         providers=(ProviderSettings(name="bench", kind="anthropic", base_url=url, allow_direct_models=True),),
     )
     threading.Thread(target=_end_with_input, daemon=True).start()
@@ -38,4 +40,4 @@ def main(url: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:3])

@@ -126,7 +126,7 @@ WORDS = [
         (requests.CompletionRequest,),
         modelmeter.CompleteOptions,
         only_proto=dict.fromkeys(
-            ("effect", "ceiling", "retry_policy", "system_trust"),
+            ("retry_policy", "system_trust"),
             "is refused or judged while the request is read, and goes no further",
         ),
         renamed_by_client={

@@ -65,6 +65,10 @@ class LedgerSettings(msgspec.Struct, frozen=True, kw_only=True):
     webhook_url: str = ""
     """Told of passed shares of ceilings; empty for nobody."""
 
+    def __repr__(self) -> str:
+        """Show neither URL: both may hold credentials."""
+        return f"LedgerSettings(durability={self.durability!r}, replay_only={self.replay_only!r}, ...)"
+
 
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A provider instance: one endpoint, one set of credentials."""
