@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -186,14 +187,13 @@ def calls(
 @click.option("--format", "form", type=click.Choice(("csv", "jsonl")), default="csv", show_default=True)
 @click.option(
     "--output",
-    type=click.File("w", encoding="utf-8", lazy=True),
-    default="-",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="File to write.  [default: standard output]",
 )
 @connection_options
 def export(
     form: str,
-    output: Any,
+    output: Path | None,
     labels: Sequence[str],
     address: str,
     tls: bool,
@@ -204,7 +204,11 @@ def export(
     """Write every call as CSV or JSON lines, one for each generation, the newest first. No content is among it."""
     with open_ledger(address, tls=tls, ca_file=ca_file) as ledger:
         found = ledger.list_calls(page_size=1000, timeout=timeout, labels=read_labels(labels), **only)
-        write_list(output, form, EXPORT_COLUMNS, map(call_row, found))
+        if output is None:
+            write_list(sys.stdout, form, EXPORT_COLUMNS, map(call_row, found))
+            return
+        with output.open("w", encoding="utf-8", newline="") as file:
+            write_list(file, form, EXPORT_COLUMNS, map(call_row, found))
 
 
 @click.command()
