@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -224,7 +226,7 @@ def test_a_call_may_bound_itself(ledger, own, flags, fits):
 
 def test_output_is_clamped_to_what_all_ceilings_leave(ledger):
     tell(ledger, setting(tokens=140), setting(scope="MODEL", name="large", nano_units=1_900, ceiling_id="c2"))
-    own = {"ceiling": Amount(tokens=135), "bounds_tokens": True}
+    own: dict[str, Any] = {"ceiling": Amount(tokens=135), "bounds_tokens": True}
     (refused,) = tell(ledger, reserving(least_output=31, **own))
     (reply,) = tell(ledger, reserving(least_output=30, **own))
     assert refused.kind is Kind.CEILING

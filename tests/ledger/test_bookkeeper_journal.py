@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from modelmeter_server.core.journal import OnLandedError
@@ -25,7 +27,7 @@ from tests.support.ledger_orders import (
 )
 from tests.support.memory_ledger import MemoryLedger
 
-RETRY = {"on": {"on_landed_error": OnLandedError.RETRY}}
+RETRY: dict[str, Any] = {"on": {"on_landed_error": OnLandedError.RETRY}}
 HOUR = 3600 * SECOND
 
 
@@ -223,7 +225,7 @@ def test_an_answer_that_was_not_kept_is_gone(ledger):
 
 def test_an_outcome_is_not_shown_with_the_content_of_an_earlier_dispatch(ledger):
     ref = ref_of(reserving(), ask(ledger, reserving()))
-    kept = {"outcome_json": b"refused", "content_seconds": 3600}
+    kept: dict[str, Any] = {"outcome_json": b"refused", "content_seconds": 3600}
     ledger.apply([failing(ref, "REFUSED", NOTHING_BILLED, landed=False, **kept)], 1)
     failed(ledger, reserving(), "UNACCOUNTED", landed=True)
     assert ask(ledger, reserving()).content is None

@@ -8,7 +8,7 @@ from tests.support.ledger_machine import ledger_machine
 from tests.support.memory_ledger import MemoryLedger
 
 TestLaws = ledger_machine(MemoryLedger).TestCase
-TestLaws.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLaws.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 
 
 def _blind() -> MemoryLedger:
@@ -17,5 +17,5 @@ def _blind() -> MemoryLedger:
 
 TestLawsWithoutLookingUpWhoIsGoverned = ledger_machine(_blind).TestCase
 TestLawsWithoutLookingUpWhoIsGoverned.settings = settings(
-    max_examples=15, stateful_step_count=30, deadline=None
+    max_examples=10, stateful_step_count=30, deadline=None
 )

@@ -57,7 +57,7 @@ TABLE = PriceTable(
             input_audio=9_000,
         ),
         Tier(input=6_000, output=22_000, above_input_tokens=200_000),
-        Tier(input=4_000, output=30_000, service_tier="priority"),
+        Tier(input=3_500, output=30_000, service_tier="priority"),
     ),
 )
 
@@ -204,7 +204,7 @@ def test_a_model_without_a_price_holds_tokens_alone():
 @pytest.mark.parametrize(
     ("request_", "rate"),
     [
-        (asking(text="hi"), 4_000),
+        (asking(text="hi"), 3_750),
         (asking(native_json='[{"cache_control": {"ttl": "1h"}}]'), 6_000),
         (saying(medium(MediaKind.AUDIO, "audio/wav", b"x")), 9_000),
         (asking(text="x" * 400_002), 6_000),
@@ -229,12 +229,13 @@ def test_no_usage_within_the_bounds_costs_more_than_was_held(
 ):
     hold = held(asking(text="x" * size))
     whole = hold.input_tokens
+    written = whole * write // 100
     usage = Usage(
         input_tokens=whole,
         output_tokens=output,
-        cache_read_tokens=whole * read // 200,
-        cache_write_tokens=whole * write // 200,
-        cache_write_5m_tokens=whole * write // 200,
+        cache_read_tokens=(whole - written) * read // 100,
+        cache_write_tokens=written,
+        cache_write_5m_tokens=written,
     )
     assert price(TABLE, usage, Certainty.EXACT, service_tier=tier).nano_units <= hold.nano_units
 

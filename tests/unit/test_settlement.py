@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import ceil
+from typing import Any
 
 import msgspec
 import pytest
@@ -70,7 +71,8 @@ def figures(
 
 
 def end(kind: str = "INTERRUPTED", *, generated: bool = True, seconds: float = 0.1, **more: bool) -> End:
-    return End(**{"kind": kind, "generated": generated, "written": True, **more}, generating_seconds=seconds)
+    fields: dict[str, Any] = {"kind": kind, "generated": generated, "written": True, **more}
+    return End(**fields, generating_seconds=seconds)
 
 
 any_figures = st.builds(
