@@ -30,10 +30,8 @@ def fill(connection: sqlite3.Connection, calls: int) -> None:
     }
     columns = ", ".join(copied.get(name, f"calls.{name}") for name in CALL_COLUMNS)
     numbers = f"WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {calls})"
-    indexes = connection.execute(
-        "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
-    )
-    indexes = [(name, sql) for name, sql in indexes if name.startswith("calls_")]
+    kept = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+    indexes = [(name, sql) for name, sql in connection.execute(kept) if name.startswith("calls_")]
     connection.execute("PRAGMA synchronous = OFF")
     connection.execute("BEGIN")
     for name, _ in indexes:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 CONCURRENCY = 64
 
-_FIELDS = {name: "0123456789abcdef" for name in ("model", "prompt", "system", "tools", "sampling", "schema")}
+_FIELDS = dict.fromkeys(("model", "prompt", "system", "tools", "sampling", "schema"), "0123456789abcdef")
 _HOLD = Hold(
     input_tokens=1_000,
     output_tokens=500,

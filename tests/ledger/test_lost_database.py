@@ -18,6 +18,7 @@ from modelmeter_server.ledger.questions import CallsAsked
 from modelmeter_server.ledger.replies import Admitted
 from modelmeter_server.ledger.sqlite_store import SqliteStore
 from modelmeter_server.ledger.storage import StorageSettings, StoredLedger, open_ledger
+from modelmeter_server.ledger.stores import DatabaseAway
 from tests.support.ledger_orders import answering, dispatching, noting, ref_of, reserving, told
 
 
@@ -46,7 +47,9 @@ def store_of(ledger: StoredLedger) -> SqliteStore:
 async def dispatched(ledger: StoredLedger, call_id: str = "flying"):
     """Return a call under way."""
     asked = reserving(call_id, owner=ledger.owner, at=now_us())
-    ref = ref_of(asked, await ledger.reserve(asked))
+    admitted = await ledger.reserve(asked)
+    assert isinstance(admitted, Admitted)
+    ref = ref_of(asked, admitted)
     assert await ledger.dispatch(dispatching(ref, at=now_us()))
     return ref
 
@@ -65,8 +68,7 @@ async def require_refusal(ledger: StoredLedger, said: str, ref) -> None:
 
 async def require_return(ledger: StoredLedger, *, held: int = 0) -> None:
     """Wait until the database is back: what was kept is booked, and calls go out again."""
-    while not ledger.is_up:
-        await asyncio.sleep(0.01)
+    await ledger.until_up()
     ref = await dispatched(ledger, "next")
     assert await ledger.settle(answering(ref, told(10, 5), at=now_us()))
     rows = await ledger.read(lambda c: queries.list_calls(c, CallsAsked(tenant="acme", limit=100)))
@@ -126,17 +128,20 @@ async def test_a_read_only_database_refuses_calls_until_it_may_be_written(ledger
     assert causes(captured) == [("error", "away"), ("warning", "back")]
 
 
+def move(old: Path, new: Path) -> None:
+    """Move a database as an operator does: its log travels with it."""
+    for suffix in ("", "-wal", "-shm"):
+        if Path(f"{old}{suffix}").exists():
+            os.rename(f"{old}{suffix}", f"{new}{suffix}")
+
+
 async def test_a_file_that_was_moved_away_is_missed_and_not_replaced_by_an_empty_one(ledger, tmp_path):
     ref = await dispatched(ledger)
     file = tmp_path / "ledger.db"
-    # As an operator does: the log travels with the file.
-    for suffix in ("", "-wal", "-shm"):
-        os.rename(f"{file}{suffix}", f"{file}.moved{suffix}")
+    move(file, tmp_path / "moved.db")
     await require_refusal(ledger, "gone", ref)
     assert not file.exists()
-    for suffix in ("", "-wal", "-shm"):
-        if Path(f"{file}.moved{suffix}").exists():
-            os.rename(f"{file}.moved{suffix}", f"{file}{suffix}")
+    move(tmp_path / "moved.db", file)
     await require_return(ledger)
 
 
@@ -182,13 +187,12 @@ async def test_a_reservation_whose_commit_broke_off_holds_nothing_afterwards(led
         await carry_out(commands, owner)
         monkeypatch.setattr(store, "carry_out", carry_out)
         message = "the connection broke in the commit"
-        raise sqlite_store.DatabaseAway(message)
+        raise DatabaseAway(message)
 
     monkeypatch.setattr(store, "carry_out", break_off)
     with pytest.raises(LedgerUnavailable, match="broke in the commit"):
         await ledger.reserve(reserving("doubtful", owner=ledger.owner, at=now_us()))
-    while not ledger.is_up:
-        await asyncio.sleep(0.01)
+    await ledger.until_up()
     again = await ledger.reserve(reserving("doubtful", owner=ledger.owner, at=now_us()))
     assert isinstance(again, Admitted)
     assert again.dispatch == 2

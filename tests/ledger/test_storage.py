@@ -48,10 +48,17 @@ def order(ledger: StoredLedger, call_id: str = "call", **more):
     return reserving(call_id, owner=ledger.owner, at=now_us(), **more)
 
 
+async def reserved(ledger: StoredLedger, asked):
+    """Return the call that an order admits."""
+    admitted = await ledger.reserve(asked)
+    assert isinstance(admitted, Admitted)
+    return ref_of(asked, admitted)
+
+
 async def buy(ledger: StoredLedger, call_id: str = "call", **more) -> None:
     """Buy one answer of 10 and 5 tokens."""
     asked = order(ledger, call_id, **more)
-    ref = ref_of(asked, await ledger.reserve(asked))
+    ref = await reserved(ledger, asked)
     assert await ledger.dispatch(dispatching(ref, at=now_us()))
     assert await ledger.settle(answering(ref, told(10, 5), at=now_us()))
 
@@ -87,7 +94,7 @@ async def test_a_repetition_of_a_call_under_way_elsewhere_waits(opened):
 async def test_the_newest_checkpoint_is_written_and_one_of_an_ended_call_is_not(opened):
     ledger = await opened()
     asked = order(ledger)
-    ref = ref_of(asked, await ledger.reserve(asked))
+    ref = await reserved(ledger, asked)
     await ledger.dispatch(dispatching(ref))
     for written in (1, 2, 3):
         ledger.checkpoint(noting(ref, told(10, written, "AT_LEAST"), at=now_us()))
@@ -104,7 +111,7 @@ async def test_the_newest_checkpoint_is_written_and_one_of_an_ended_call_is_not(
 async def test_calls_of_a_server_whose_lease_ran_out_are_closed_and_it_may_dispatch_no_more(opened):
     zombie, heir = await opened(lease_seconds=1), await opened()
     asked = order(zombie)
-    ref = ref_of(asked, await zombie.reserve(asked))
+    ref = await reserved(zombie, asked)
     assert await zombie.dispatch(dispatching(ref, at=now_us()))
     zombie._tasks[1].cancel()
     while not (await every_call(heir))[0].kind:
@@ -207,7 +214,7 @@ async def test_what_was_told_before_a_kill_is_in_the_ledger_after_it(ledger_url,
 async def test_closing_books_what_waits(opened, ledger_url):
     ledger = await open_ledger(StorageSettings(url=ledger_url))
     asked = order(ledger)
-    ref = ref_of(asked, await ledger.reserve(asked))
+    ref = await reserved(ledger, asked)
     booked = asyncio.ensure_future(ledger.settle(answering(ref, told(10, 5), at=now_us())))
     await asyncio.sleep(0)
     await ledger.aclose()

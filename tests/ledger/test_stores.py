@@ -79,9 +79,11 @@ async def test_an_update_writes_every_field_that_may_change(ledger_url, data):
     await store.connect()
     named = {"tenant": "t", "call_id": uuid4().hex, "generation": 1}
     old = data.draw(calls(**named, dispatch=1))
-    fixed = {name: getattr(old, name) for name in ("run_id", "effect_key", "identity", "digest", "field_digests")}
+    fixed = {
+        name: getattr(old, name) for name in ("run_id", "effect_key", "identity", "digest", "field_digests")
+    }
     new = data.draw(calls(**named, dispatch=2, **fixed))
-    wanted = {"generations": frozenset({key(old)})}
+    wanted: Any = {"generations": frozenset({key(old)})}
     await write(store, inserted_calls=[old])
     await store.carry_out([Wanted(**wanted), Changes(updated_calls=[new])], 0)
     assert (await load(store, **wanted)).calls == [new]
@@ -93,7 +95,9 @@ async def test_the_newest_generation_is_found_by_call_and_by_effect(store):
     await write(store, inserted_calls=rows)
     by_call = await load(store, calls=frozenset({CallKey("t", "c")}))
     by_effect = await load(store, effects=frozenset({EffectKey("t", "r", "e")}))
-    both = await load(store, calls=frozenset({CallKey("t", "c")}), effects=frozenset({EffectKey("t", "r", "e")}))
+    both = await load(
+        store, calls=frozenset({CallKey("t", "c")}), effects=frozenset({EffectKey("t", "r", "e")})
+    )
     assert by_call.calls == by_effect.calls == both.calls == [rows[2]]
     assert (await load(store, generations=frozenset({key(rows[0])}))).calls == [rows[0]]
 
@@ -127,7 +131,13 @@ async def test_a_new_window_begins_with_the_sums_of_its_time_and_its_currency(st
     asked = WindowKey("c", "r", 2, 3, Subject("t", "RUN", "r"), "EUR")
     found = await load(store, windows=frozenset({asked}))
     new = CeilingWindowRow(
-        ceiling_id="c", name="r", starts_at=2, settled_tokens=2, settled_nanos=10, held_nanos=100, unsettled_tokens=2000
+        ceiling_id="c",
+        name="r",
+        starts_at=2,
+        settled_tokens=2,
+        settled_nanos=10,
+        held_nanos=100,
+        unsettled_tokens=2000,
     )
     assert found.windows == [new]
     new.soft_limit, new.held_tokens = 80, 5
@@ -138,7 +148,9 @@ async def test_a_new_window_begins_with_the_sums_of_its_time_and_its_currency(st
 async def test_ceilings_and_halts_are_found_by_subject_until_they_are_dropped(store):
     subject, other = Subject("t", "RUN", ""), Subject("t", "RUN", "r")
     window = Window(kind=WindowKind.DAY, time_zone="Europe/Berlin")
-    ceiling = Ceiling(ceiling_id="a", subject=subject, window=window, tokens=5, nano_units=7, currency="EUR", created_at=3)
+    ceiling = Ceiling(
+        ceiling_id="a", subject=subject, window=window, tokens=5, nano_units=7, currency="EUR", created_at=3
+    )
     halt = Halt(subject=subject, mode=HaltMode.CUT, reason="enough", since=4)
     await write(store, ceilings=[ceiling], halts=[halt])
     found = await load(store, subjects=frozenset({subject, other}), tenants=frozenset({"t", "u"}))
@@ -172,17 +184,25 @@ async def test_erasure_takes_the_contents_that_are_meant_and_leaves_the_figures(
     rows = [a_call(call_id=name, run_id=run, state=3, content_expires_at=at) for name, run, at in kept]
     rows.append(a_call(tenant="u", call_id="a", state=3, content_expires_at=99))
     contents = [
-        ContentRow(tenant=row.tenant, call_id=row.call_id, generation=1, outcome_json=b"{}", provider_body=b"x")
+        ContentRow(
+            tenant=row.tenant, call_id=row.call_id, generation=1, outcome_json=b"{}", provider_body=b"x"
+        )
         for row in rows
     ]
     await write(store, inserted_calls=rows, contents=contents)
     changes = Changes(erases=[(0, erase)])
     assert (await store.carry_out([changes], 0)).replies == [len(gone)]
     keys = frozenset(map(key, rows))
-    assert {row.call_id for row in (await load(store, contents=keys)).contents if row.tenant == "t"} == {"a", "b", "c"} - gone
+    assert {row.call_id for row in (await load(store, contents=keys)).contents if row.tenant == "t"} == {
+        "a",
+        "b",
+        "c",
+    } - gone
     word = "expired" if erase.expired_at else "erased"
     left = {row.call_id: row for row in (await load(store, generations=keys)).calls if row.tenant == "t"}
-    assert {name for name, row in left.items() if row.content_gone == word and row.content_expires_at is None} == gone
+    assert {
+        name for name, row in left.items() if row.content_gone == word and row.content_expires_at is None
+    } == gone
 
 
 async def test_owners_rise_and_a_lease_that_ran_out_cannot_be_renewed(store):
@@ -210,7 +230,7 @@ async def test_a_call_under_way_is_one_object_until_its_server_is_fenced_off(sto
     owner = await store.register(10)
     call = a_call(owner=owner)
     await write(store, owner, inserted_calls=[call])
-    wanted = {"generations": frozenset({key(call)})}
+    wanted: Any = {"generations": frozenset({key(call)})}
     assert (await load(store, owner, **wanted)).calls[0] is call
     await store.fence_expired(10)
     assert (await load(store, owner, **wanted)).calls[0] is not call
@@ -233,5 +253,12 @@ def a_call(**fields: Any) -> Any:
     """Return a call with plain values."""
     from modelmeter_server.ledger.rows import CallRow, Hold
 
-    plain = {"tenant": "t", "call_id": "c", "model": "m", "reserved_at": 1, "owner": 1, "state": CallState.RESERVED}
+    plain = {
+        "tenant": "t",
+        "call_id": "c",
+        "model": "m",
+        "reserved_at": 1,
+        "owner": 1,
+        "state": CallState.RESERVED,
+    }
     return CallRow(hold=Hold(input_tokens=1, output_tokens=2, tokens_per_second=3), **{**plain, **fields})

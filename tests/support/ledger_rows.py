@@ -13,8 +13,8 @@ from modelmeter_server.ledger.rows import AttemptRow, Booking, CallRow, Carried,
 
 _counts = st.integers(0, 2**40)
 _maybe = st.none() | _counts
-_words = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=12)
-_free = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+_words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
+_free = st.text(st.characters(codec="utf-8"), max_size=12)
 _seconds = st.floats(0, 1e6)
 
 figures = st.builds(
@@ -108,7 +108,7 @@ def attempts_of(call: CallRow) -> st.SearchStrategy[AttemptRow]:
 
 def scripted_book(commands: Sequence[Any], _owner: int) -> Generator[Wanted, Found, Changes]:
     """A book-keeper that does as its commands say: each is a `Wanted`, whose `Found` is the reply, or a `Changes`."""
-    replies = []
+    replies: list[Found | None] = []
     changes = Changes()
     for command in commands:
         if isinstance(command, Wanted):

@@ -108,11 +108,9 @@ class StoredLedger:
         return {record[0]: call_of(tuple(record)) for record in records}
 
     def _rows(self, statement: str) -> list[Any]:
-        batch = self._store._batch
-        assert batch is not None
+        batch: Any = self._store._batch
         if isinstance(self._store, PostgresStore):
-            rows: list[Any] = self._run(batch.connection.fetch(statement))
-            return rows
+            return list(self._run(batch.connection.fetch(statement)))
         return list(batch.connection.execute(statement).fetchall())
 
     def _run(self, work: Any) -> Any:

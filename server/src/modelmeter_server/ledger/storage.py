@@ -97,6 +97,10 @@ class StoredLedger:
         """See `Ledger`."""
         return self._writer.is_up
 
+    async def until_up(self) -> None:
+        """Wait until the database is back."""
+        await self._writer.up.wait()
+
     @property
     def cause(self) -> str:
         """Say why the ledger is not up; empty when it is."""

@@ -72,7 +72,9 @@ class Writer:
     def __init__(self, store: Store, *, on_soft_limit: Callable[[SoftLimit], None] | None = None) -> None:
         """Write to a store that is connected."""
         self.owner = 0
-        self.is_up = True
+        self.up = asyncio.Event()
+        """Set while the last contact with the database succeeded."""
+        self.up.set()
         self.cause = ""
         """Why the last contact with the database failed."""
         self._store = store
@@ -130,6 +132,11 @@ class Writer:
         """Let `run` end once nothing waits, or at the next probe that fails."""
         self._closing = True
         self._wake.set()
+
+    @property
+    def is_up(self) -> bool:
+        """Say whether the last contact with the database succeeded."""
+        return self.up.is_set()
 
     @property
     def backlog(self) -> int:
@@ -211,7 +218,7 @@ class Writer:
     def _note_away(self, cause: str) -> None:
         if self.is_up or cause != self.cause:
             _log.error("ledger: the database is away", cause=cause, backlog=self.backlog)
-        self.is_up = False
+        self.up.clear()
         self.cause = cause
         self._put_back([], cause)
 
@@ -225,7 +232,7 @@ class Writer:
                 self._note_away(str(error))
                 return False
         _log.warning("ledger: the database is back", backlog=self.backlog)
-        self.is_up = True
+        self.up.set()
         self.cause = ""
         self._wake.set()
         return True
