@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +22,6 @@ from .render import show_rows
 if TYPE_CHECKING:
     import uuid
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from modelmeter import LedgerCall
 
