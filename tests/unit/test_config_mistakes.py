@@ -82,7 +82,12 @@ price = {
         ("[server]\ntls = { key = '/no' }\n" + PROVIDER, 2, "server.tls", 'lacks "certificate"'),
         ('[ledger]\nurl = "mysql://x"\n' + PROVIDER, 2, "ledger.url", "is not valid"),
         ('[ledger]\nurl = "sqlite:///:memory:"\n' + PROVIDER, 2, "ledger.url", "is not valid"),
-        ('[ledger]\nurl = "none"\nreplay_only = true\n' + PROVIDER, 3, "ledger.replay_only", "needs a ledger"),
+        (
+            '[ledger]\nurl = "none"\nreplay_only = true\n' + PROVIDER,
+            3,
+            "ledger.replay_only",
+            "needs a ledger",
+        ),
         ("[ledger]\nlease = 0.5\n" + PROVIDER, 2, "ledger.lease", "out of range"),
         ('[ledger]\nwebhook_url = "hooks"\n' + PROVIDER, 2, "ledger.webhook_url", "is not a web address"),
         ("[providers]\np = 1\n", 2, "providers.p", "[providers.NAME]"),
