@@ -67,6 +67,6 @@ def _sum_up(connection: sqlite3.Connection) -> None:
     ):
         connection.execute(
             f"INSERT INTO spend ({', '.join((*SPEND_KEY, *SPEND_SUMS))})"
-            f" SELECT tenant, '{dimension}', {name}, {value}, currency, {quarter}, {sums}"
+            f" SELECT tenant, '{dimension}', {name}, {value}, {quarter}, currency, {sums}"
             f" FROM {source} GROUP BY 1, 2, 3, 4, 5, 6"
         )

@@ -110,8 +110,13 @@ def _page(
     # Calls that changed their kind or currency leave rows of zeros behind.
     question = question.having(func.sum(spend.c.calls) > 0)
     after = asked.after
+    # The values of the page, found in the order of the key: a tenant may have as many runs as calls, and all their
+    # sums need not be made to return the first hundred.
+    values = select(spend.c.value).where(*conditions, spend.c.calls > 0)
     if after is not None and after.starts_at == starts_at:
         question = question.where(tuple_(*key) > tuple_(after.value, after.currency))
+        values = values.where(spend.c.value >= after.value)
+    question = question.where(spend.c.value.in_(values.distinct().order_by(spend.c.value).limit(limit + 1)))
     return [
         _sum_of(starts_at, value, currency, sums) for value, currency, *sums in connection.execute(question)
     ]
