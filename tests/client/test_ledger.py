@@ -22,10 +22,10 @@ from modelmeter.v1 import error_pb2, usage_pb2
 from modelmeter.v1 import ledger_service_pb2 as pb
 from tests.support.ledgers import ledger_in
 from tests.support.running_server import serving
-from tests.support.scripted_driver import Broken, ScriptedDriver, Written, answering, opening, text
+from tests.support.scripted_driver import Broken, ScriptedDriver, Step, Written, answering, opening, text
 
 CALL_ID = "6f2c1c9b-5b0c-4f7e-8a86-6b1c9f0e2d11"
-CUT = [Written(), opening(), text("Hel"), Broken()]
+CUT: list[Step] = [Written(), opening(), text("Hel"), Broken()]
 
 
 @asynccontextmanager

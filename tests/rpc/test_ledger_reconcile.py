@@ -10,12 +10,12 @@ from modelmeter.v1 import usage_pb2
 from modelmeter_server.core.errors import failure
 from modelmeter_server.core.outcomes import Certainty, Kind, Stage
 from modelmeter_server.core.usage import Usage
-from modelmeter_server.drivers.lookup import LookupFailed, NotReconcilable, Told
+from modelmeter_server.drivers.lookup import EndedCall, LookupFailed, NotReconcilable, Told
 from tests.rpc.test_ledger_service import CALL_ID, refused, stub_of
 from tests.support.running_server import Details, serving
-from tests.support.scripted_driver import Broken, ScriptedDriver, Written, opening, text
+from tests.support.scripted_driver import Broken, ScriptedDriver, Step, Written, opening, text
 
-CUT = [Written(), opening(), text("Hel"), Broken()]
+CUT: list[Step] = [Written(), opening(), text("Hel"), Broken()]
 """A call that ends in the dark: its input is told, its output is not."""
 
 EXACT = pb.OperatorFigure(
@@ -31,7 +31,7 @@ class TellingDriver(ScriptedDriver):
     def __init__(self, *scripts, tells) -> None:
         super().__init__(*scripts)
         self.tells = tells
-        self.asked = []
+        self.asked: list[EndedCall] = []
 
     async def reconcile(self, call):
         self.asked.append(call)
