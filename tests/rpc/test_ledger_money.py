@@ -13,8 +13,10 @@ from modelmeter.v1 import error_pb2, model_service_pb2
 from modelmeter_server.core.ceilings import Halt, HaltMode, Subject, Window, WindowKind
 from modelmeter_server.core.pricing import PriceTable, Tier
 from modelmeter_server.core.requests import CompletionRequest
+from modelmeter_server.engine.halting import HaltWatch
 from modelmeter_server.engine.plan import completion_hold
 from modelmeter_server.ledger.commands import DropHalt, PutHalt
+from modelmeter_server.ledger.queries import list_all_halts
 from tests.support.ledgers import put_ceiling, rows_of, until, until_settled
 from tests.support.running_server import MODEL, Details, asking, serving
 from tests.support.scripted_driver import (
@@ -148,6 +150,21 @@ async def test_a_halt_that_cuts_ends_calls_under_way_with_their_bill(ledger, sco
     assert "an operator halted" in (error.details() or "")
     (row,) = await until_settled(ledger)
     assert (row.kind, row.cause) == ("INTERRUPTED", "LIMIT")
+
+
+async def test_a_halt_that_another_server_was_told_of_cuts_calls_here(ledger):
+    hold = Hold()
+    halt = Halt(subject=Subject(tenant="default", scope="TENANT", name=""), mode=HaltMode.CUT, reason="stop")
+    async with serving(ScriptedDriver([Written(), opening(), hold, closing()]), ledger=ledger) as running:
+        engine = running.engine
+        watch = HaltWatch(ledger, list_all_halts, engine.halted, lambda: bool(engine.calls_in_flight), 0.01)
+        watch.start()
+        failing = asyncio.ensure_future(running.error())
+        await hold.reached.wait()
+        await ledger.order(PutHalt(halt=halt))
+        error = await failing
+        await watch.stop()
+    assert "an operator halted the tenant: stop" in (error.details() or "")
 
 
 async def test_callers_that_leave_lock_nobody_out(ledger):
