@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from ..questions import CallsAsked
     from ..rows import AttemptRow, CallRow
 
-_FEW_STATES = frozenset({CallState.RESERVED, CallState.DISPATCHED, CallState.UNSETTLED})
-"""Calls leave these states by themselves, so that few are in them."""
+_OPEN = frozenset({CallState.RESERVED, CallState.DISPATCHED})
 
 _CALL = select(*(calls.c[name] for name in CALL_COLUMNS))
 
@@ -79,9 +78,15 @@ def list_calls(connection: Connection, asked: CallsAsked) -> list[CallRow]:
     return [call_of(record) for record in connection.execute(question)]
 
 
+def _is_by_state(asked: CallsAsked) -> bool:
+    """Say whether few calls can be meant, because calls leave the states that are asked for by themselves."""
+    has_few = asked.states <= _OPEN or asked.states == {CallState.UNSETTLED}
+    return bool(asked.states) and has_few and not asked.run_id
+
+
 def _order(asked: CallsAsked) -> tuple[ColumnElement[Any], ...]:
     newest: ColumnElement[Any] = calls.c.reserved_at
-    if asked.states and asked.states <= _FEW_STATES:
+    if _is_by_state(asked):
         # No longer a column of an index: sorting the few rows of a state beats looking for them among all in order.
         newest = newest + 0
     return (newest.desc(), calls.c.call_id.desc(), calls.c.generation.desc())
@@ -99,7 +104,9 @@ def _record(connection: Connection, key: CallKey, generation: int | None) -> Row
 
 
 def _conditions(asked: CallsAsked) -> Iterator[ColumnElement[bool]]:
-    yield calls.c.tenant == asked.tenant
+    # A tenant that is put together is no column of an index: that leaves the index of the state as the best one.
+    tenant = calls.c.tenant.concat("") if _is_by_state(asked) else calls.c.tenant
+    yield tenant == asked.tenant
     if asked.run_id:
         # Said twice so that the index on runs, which leaves calls without one out, is seen to be good for it.
         yield and_(calls.c.run_id == asked.run_id, calls.c.run_id != "")
@@ -122,7 +129,7 @@ def _conditions(asked: CallsAsked) -> Iterator[ColumnElement[bool]]:
 def _states(states: frozenset[int]) -> Iterator[ColumnElement[bool]]:
     yield calls.c.state.in_(sorted(states))
     # Spelt out as the partial indexes spell it, or they are not used. Few calls are open or unsettled at a time.
-    if states <= {CallState.RESERVED, CallState.DISPATCHED}:
+    if states <= _OPEN:
         yield calls.c.state <= literal_column("2")
     elif states == {CallState.UNSETTLED}:
         yield calls.c.state == literal_column("4")
