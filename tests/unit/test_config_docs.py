@@ -87,7 +87,7 @@ def folder(tmp_path: Path) -> Path:
     [
         ("server", names(ServerSettings)),
         ("server.tls", names(TlsFiles)),
-        ("providers.p", names(ProviderSettings) - {"name", "api_key"}),
+        ("providers.p", names(ProviderSettings) - {"name", "api_key", "wire"}),
         ("providers.p.timeouts", names(Timeouts)),
         ("providers.p.limits", names(Limits)),
         ("providers.p.dialect", (names(Dialect) - {"name", "base_url"}) | {"base"}),

@@ -68,7 +68,7 @@ def make_driver(provider: ProviderSettings) -> Driver:
     """Return the driver of a provider instance."""
     if provider.kind == replay.KIND:
         return replay.ReplayDriver(provider.name, provider.scripts, provider.timeouts)
-    wire = wire_format(provider.kind, provider.dialect)
+    wire = provider.wire or wire_format(provider.kind, provider.dialect)
     endpoint = Endpoint.parse(
         provider.base_url,
         proxy=provider.proxy.reveal() if provider.proxy is not None else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from modelmeter_server.core.dialects import OPENAI
+from modelmeter_server.drivers.plugin import DriverPlugin
 
 
 class ProviderKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -12,13 +13,20 @@ class ProviderKind(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     base_url: str = ""
-    """Used when the instance names none; empty for a kind that has no network."""
+    """Used when the instance names none; empty for a kind that has none in common, or no network."""
     key_example: str = ""
     """An environment variable for the key, as messages suggest it; empty for a kind that has no key."""
     is_regional: bool = False
     """The instance names a region, which its base URL holds; without a key its requests are signed for it."""
     has_dialects: bool = False
     """Whether servers of this kind differ, as `dialect` tells."""
+    plugin: DriverPlugin | None = None
+    """The driver of another distribution; `None` for a kind of this one."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Say whether instances have an address."""
+        return bool(self.base_url) or self.plugin is not None
 
 
 BEDROCK = "bedrock"
@@ -52,3 +60,11 @@ SUPPORTED = {
         REPLAY,
     )
 }
+"""The kinds of this distribution."""
+
+
+def foreign_kind(plugin: DriverPlugin) -> ProviderKind:
+    """Return the kind that a driver of another distribution brings."""
+    return ProviderKind(
+        name=plugin.kind, base_url=plugin.base_url, key_example=plugin.key_example, plugin=plugin
+    )

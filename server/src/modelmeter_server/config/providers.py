@@ -11,20 +11,24 @@ from urllib.parse import urlsplit
 from modelmeter_server.drivers.bedrock import EXTRA, can_sign
 from modelmeter_server.drivers.http.endpoint import Endpoint, Proxy
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
+from modelmeter_server.drivers.plugin import DriverPlugin, SettingError
 
 from .dialects import default_dialect, read_dialect
 from .files import read_secret_file, readable_file, trust_problem
-from .kinds import SUPPORTED, ProviderKind
+from .kinds import SUPPORTED, ProviderKind, foreign_kind
 from .mistakes import choices, did_you_mean
+from .plugins import PluginRefused, distributions, installed_kinds, load_plugin, wire_format_of
 from .scripts import read_scripts
 from .secret import Secret
 from .settings import ProviderSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from importlib.metadata import EntryPoint
     from pathlib import Path
 
     from modelmeter_server.core.dialects import Dialect
+    from modelmeter_server.drivers.http_driver import WireFormat
 
     from .tables import Table
 
@@ -66,7 +70,8 @@ class ProviderReader:
     def _judge_without_kind(self, table: Table) -> None:
         # What else may stand here depends on the kind; a key in the file and an address that is none never do.
         _refuse_key(table, "PROVIDER_API_KEY")
-        self._read_base_url(table, default="")
+        if "base_url" in table:
+            self._read_base_url(table, default="")
 
     def _read_instance(self, table: Table, kind: ProviderKind) -> ProviderSettings:
         settings = ProviderSettings(
@@ -74,7 +79,7 @@ class ProviderReader:
             kind=kind.name,
             timeouts=_read_bounds(table.table("timeouts"), Timeouts()),
             allow_direct_models=table.flag("allow_direct_models", default=False),
-            **(self._read_remote(table, kind) if kind.base_url else self._read_scripts(table)),
+            **(self._read_remote(table, kind) if kind.is_remote else self._read_scripts(table)),
         )
         table.close()
         return settings
@@ -89,6 +94,7 @@ class ProviderReader:
         address = kind.base_url if dialect is None else dialect.base_url
         return {
             "dialect": dialect,
+            "wire": None if kind.plugin is None else _read_settings(table, kind.plugin),
             "base_url": self._read_base_url(table, address).replace("{region}", region or ""),
             "api_key": self._read_key(table, kind),
             "region": region,
@@ -116,7 +122,7 @@ class ProviderReader:
         allow_insecure = table.flag("allow_insecure", default=False)
         if url is None and not default and "base_url" not in table:
             fix = "write base_url = the address of your server"
-            table.mistake(None, "has no base_url, and servers of this dialect have none in common", fix)
+            table.mistake(None, "has no base_url, and servers of this sort have none in common", fix)
         if url is None or not table.checked("base_url", url, Endpoint.parse):
             return default
         if not allow_insecure and url.lower().startswith("http:") and not _is_loopback(url):
@@ -190,13 +196,43 @@ def _key_advice(example: str) -> str:
 
 def _read_kind(table: Table) -> tuple[ProviderKind | None, ProviderKind | None]:
     """Return the kind, or `None` and the kind that was probably meant; the mistake is noted."""
-    name = table.required_text("kind", f"write kind = {choices(SUPPORTED)}")
-    if name is None or name in SUPPORTED:
-        return SUPPORTED.get(name or ""), None
-    meant = did_you_mean(name, SUPPORTED)
-    fix = f'did you mean "{meant}"?' if meant else f"write {choices(SUPPORTED)}"
+    foreign = installed_kinds()
+    known = [*SUPPORTED, *(name for name in foreign if name not in SUPPORTED)]
+    name = table.required_text("kind", f"write kind = {choices(known)}")
+    if name is None:
+        return None, None
+    try:
+        if name in SUPPORTED:
+            _refuse_shadow(foreign.get(name, ()))
+            return SUPPORTED[name], None
+        if name in foreign:
+            return foreign_kind(load_plugin(foreign[name])), None
+    except PluginRefused as error:
+        table.mistake("kind", error.problem, error.fix)
+        return None, SUPPORTED.get(name)
+    meant = did_you_mean(name, known)
+    fix = f'did you mean "{meant}"?' if meant else f"write {choices(known)}, or install the driver of it"
     table.mistake("kind", f'"{name}" is not a kind of provider', fix)
     return None, SUPPORTED.get(meant or "")
+
+
+def _refuse_shadow(entries: tuple[EntryPoint, ...]) -> None:
+    """Raise PluginRefused if another distribution claims this built-in kind: which one runs must be beyond doubt."""
+    if entries:
+        problem = f"{distributions(entries)} claims this built-in kind"
+        raise PluginRefused(problem, "uninstall it: a driver of another distribution needs a kind of its own")
+
+
+def _read_settings(table: Table, plugin: DriverPlugin) -> WireFormat | None:
+    """Return the row that a foreign driver makes of its table; what it complains of is noted."""
+    settings = table.get("settings", dict, "a table") or {}
+    try:
+        return wire_format_of(plugin, settings)
+    except SettingError as error:
+        table.table("settings").mistake(error.key, error.problem, error.fix)
+    except PluginRefused as error:
+        table.mistake("settings", error.problem, error.fix)
+    return None
 
 
 def _read_bounds(table: Table, defaults: _Bounds) -> _Bounds:

@@ -16,6 +16,7 @@ from modelmeter_server.core.pricing import PriceTable
 from modelmeter_server.core.requests import DEFAULT_MAX_OUTPUT_TOKENS, SchemaCheckPolicy, SchemaMode
 from modelmeter_server.drivers.bedrock import capabilities_of
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
+from modelmeter_server.drivers.http_driver import WireFormat
 from modelmeter_server.drivers.replay.book import ScriptBook
 from modelmeter_server.rpc.listen import TlsFiles
 
@@ -47,7 +48,7 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """The instance's name; the first part of `provider/model`."""
     kind: str
-    """One of `config.kinds.SUPPORTED`."""
+    """One of `config.kinds.SUPPORTED`, or the kind of an installed driver."""
     base_url: str = ""
     """Origin and base path; empty for `replay`."""
     api_key: Secret | None = None
@@ -55,6 +56,8 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """For `bedrock`: what requests are signed for, when there is no key."""
     dialect: Dialect | None = None
     """How this server speaks; for `chat_completions` only."""
+    wire: WireFormat | None = None
+    """What the driver of another distribution made of the instance's settings."""
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()
     allow_direct_models: bool = False

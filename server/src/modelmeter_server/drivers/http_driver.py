@@ -86,6 +86,8 @@ class WireFormat(msgspec.Struct, frozen=True, kw_only=True):
     """The API's version, with which a target may begin."""
     versioned_base: re.Pattern[str] = re.compile(r".*/v1")
     """Base paths that say the version themselves, so that it is not repeated."""
+    classify: Callable[..., Failure] = failure_from_http
+    """What an HTTP status other than 2xx means; takes what `failure_from_http` takes."""
 
 
 class HttpDriver:
@@ -139,7 +141,15 @@ class HttpDriver:
         accumulator = self._wire.accumulator(
             expectation, deltas=deltas, event_limit=self._limits.event_bytes, scrub=self._scrub
         )
-        call = HttpCall(self.name, accumulator, observer, self._scrub, self._timeouts, self._limits)
+        call = HttpCall(
+            self.name,
+            accumulator,
+            observer,
+            self._scrub,
+            self._timeouts,
+            self._limits,
+            classify=self._wire.classify,
+        )
         call.exchange = self._exchange(self._request(prepared), call)
         return call
 
@@ -191,8 +201,11 @@ class HttpCall:
         scrub_keys: Callable[[str], str],
         timeouts: Timeouts,
         limits: Limits,
+        *,
+        classify: Callable[..., Failure] = failure_from_http,
     ) -> None:
         self.accumulator = accumulator
+        self._classify = classify
         self._target = target
         self._observer = observer
         self._scrub = scrub_keys
@@ -278,7 +291,7 @@ class HttpCall:
 
     def _refusal(self, end: ExchangeEnd, head: ResponseHead, body: bytes) -> Failure:
         """Classify an error answer. The status had said it all, however its body ended (R-H1)."""
-        result = failure_from_http(head.status, head.headers.get, body, scrub=self._scrub)
+        result = self._classify(head.status, head.headers.get, body, scrub=self._scrub)
         return with_cause(result, end.cause) if end.fault is Fault.CUT and end.cause else result
 
     def _ending(self, end: ExchangeEnd) -> Ending:

@@ -21,7 +21,7 @@ from modelmeter_server.drivers.json_body import (
     is_object_schema,
     parameters,
 )
-from modelmeter_server.drivers.openai_responses.strict_schema import strict_complaints
+from modelmeter_server.drivers.strict_schema import strict_complaints
 
 from .capabilities import capabilities
 from .messages import prompt

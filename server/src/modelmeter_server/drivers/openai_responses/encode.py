@@ -37,9 +37,9 @@ from modelmeter_server.drivers.json_body import (
     result_text,
     state_turns,
 )
+from modelmeter_server.drivers.strict_schema import strict_complaints
 
 from .capabilities import CAPABILITIES
-from .strict_schema import strict_complaints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
