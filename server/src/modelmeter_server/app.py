@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Self
 
 from .drivers import replay
+from .drivers.google_credentials import GoogleCredentials
 from .drivers.http import Endpoint
 from .drivers.http_driver import HttpDriver
 from .drivers.wire_formats import wire_format
@@ -71,8 +72,8 @@ def make_driver(provider: ProviderSettings) -> Driver:
     wire = provider.wire or wire_format(provider.kind, provider.dialect)
     endpoint = Endpoint.parse(
         provider.base_url,
-        proxy=provider.proxy.reveal() if provider.proxy is not None else None,
-        ca_file=str(provider.ca_file) if provider.ca_file is not None else None,
+        proxy=_proxy(provider),
+        ca_file=_ca_file(provider),
     )
     return HttpDriver(
         provider.name,
@@ -86,8 +87,20 @@ def make_driver(provider: ProviderSettings) -> Driver:
     )
 
 
+def _proxy(provider: ProviderSettings) -> str | None:
+    return provider.proxy.reveal() if provider.proxy is not None else None
+
+
+def _ca_file(provider: ProviderSettings) -> str | None:
+    return str(provider.ca_file) if provider.ca_file is not None else None
+
+
 def _authenticator(provider: ProviderSettings, wire: WireFormat) -> Authenticator | None:
     """Return what signs the instance's requests, where no key goes with them."""
+    if provider.credentials:
+        return GoogleCredentials(
+            provider.credentials_file, proxy=_proxy(provider), ca_file=_ca_file(provider)
+        )
     if wire.authenticator is None or provider.api_key is not None or provider.region is None:
         return None
     return wire.authenticator(provider.region)

@@ -20,6 +20,8 @@ class ProviderKind(msgspec.Struct, frozen=True, kw_only=True):
     """The instance names a region, which its base URL holds; without a key its requests are signed for it."""
     has_dialects: bool = False
     """Whether servers of this kind differ, as `dialect` tells."""
+    credentials: tuple[str, ...] = ()
+    """What `credentials` may name in place of a key."""
     plugin: DriverPlugin | None = None
     """The driver of another distribution; `None` for a kind of this one."""
 
@@ -30,6 +32,9 @@ class ProviderKind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 BEDROCK = "bedrock"
+
+GOOGLE = "google"
+"""Access tokens of Google: Vertex AI takes them in Gemini's format and in that of Chat Completions."""
 
 REPLAY = ProviderKind(name="replay")
 
@@ -48,11 +53,13 @@ SUPPORTED = {
             base_url=OPENAI.base_url,
             key_example="OPENAI_API_KEY",
             has_dialects=True,
+            credentials=(GOOGLE,),
         ),
         ProviderKind(
             name="gemini",
             base_url="https://generativelanguage.googleapis.com",
             key_example="GEMINI_API_KEY",
+            credentials=(GOOGLE,),
         ),
         ProviderKind(
             name="openai_responses", base_url="https://api.openai.com/v1", key_example="OPENAI_API_KEY"

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from modelmeter_server.drivers import google_credentials
 from modelmeter_server.drivers.bedrock import EXTRA, can_sign
 from modelmeter_server.drivers.http.endpoint import Endpoint, Proxy
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
@@ -97,6 +98,7 @@ class ProviderReader:
             "wire": None if kind.plugin is None else _read_settings(table, kind.plugin),
             "base_url": self._read_base_url(table, address).replace("{region}", region or ""),
             "api_key": self._read_key(table, kind),
+            **(self._read_credentials(table, kind) if kind.credentials else {}),
             "region": region,
             "limits": _read_bounds(table.table("limits"), Limits()),
             "resend_on_stale_connection": table.flag("resend_on_stale_connection", default=True),
@@ -106,14 +108,13 @@ class ProviderReader:
 
     def _read_region(self, table: Table) -> str | None:
         """Return the region of the file: the environment's could be another one than the base URL's."""
-        has_key = "api_key_env" in table or "api_key_file" in table
         region = table.text("region")
         if region is not None and not _REGION.fullmatch(region):
             table.mistake("region", "is not the name of a region", 'write one such as "eu-central-1"')
             return None
-        if region is None and not (has_key and "base_url" in table):
+        if region is None and not (_has_key(table) and "base_url" in table):
             table.mistake(None, 'lacks "region"', 'write one such as region = "eu-central-1"')
-        if not has_key and self._environ is not None and not can_sign():
+        if not _has_key(table) and self._environ is not None and not can_sign():
             table.mistake(None, "signs with AWS credentials, which need botocore", f'pip install "{EXTRA}"')
         return region
 
@@ -147,8 +148,7 @@ class ProviderReader:
         variable, file = table.text("api_key_env"), table.text("api_key_file")
         if variable is not None and file is not None:
             table.mistake("api_key_file", "there are two sources for one key", "remove this or api_key_env")
-        # A server of one's own may need no key; the provider's own address always does.
-        elif variable is None and file is None and "base_url" not in table and not kind.is_regional:
+        elif variable is None and file is None and not _needs_no_key(table, kind):
             table.mistake(None, "has no key", f"{advice}, or api_key_file")
         if self._environ is None:
             return None
@@ -156,6 +156,25 @@ class ProviderReader:
             return self._checked_key(table, "api_key_env", self._key_from_variable(table, variable))
         path = readable_file(table, "api_key_file", file, self._folder)
         return self._checked_key(table, "api_key_file", read_secret_file(path)) if path else None
+
+    def _read_credentials(self, table: Table, kind: ProviderKind) -> dict[str, Any]:
+        """Return what takes the place of a key."""
+        name = table.choice("credentials", kind.credentials, "")
+        path = readable_file(table, "credentials_file", table.text("credentials_file"), self._folder)
+        if not name:
+            if "credentials_file" in table and "credentials" not in table:
+                fix = f'write credentials = "{kind.credentials[0]}", or remove it'
+                table.mistake("credentials_file", "goes with credentials", fix)
+            return {}
+        if _has_key(table):
+            table.mistake("credentials", "there are two ways to authenticate", "remove this or the key")
+        if self._environ is not None and not google_credentials.can_fetch():
+            fix = f'pip install "{google_credentials.EXTRA}"'
+            table.mistake("credentials", "needs google-auth, which is not installed", fix)
+        elif self._environ is not None and path and (problem := google_credentials.file_problem(path)):
+            fix = "give the JSON file of a service account's key; other kinds belong to the environment"
+            table.mistake("credentials_file", problem, fix)
+        return {"credentials": name, "credentials_file": path}
 
     def _key_from_variable(self, table: Table, variable: str) -> str | None:
         assert self._environ is not None
@@ -178,6 +197,15 @@ class ProviderReader:
             )
             return None
         return Secret(value)
+
+
+def _has_key(table: Table) -> bool:
+    return "api_key_env" in table or "api_key_file" in table
+
+
+def _needs_no_key(table: Table, kind: ProviderKind) -> bool:
+    # A server of one's own may need no key; the provider's own address always does.
+    return "base_url" in table or kind.is_regional or (bool(kind.credentials) and "credentials" in table)
 
 
 def _read_dialect(table: Table, kind: ProviderKind) -> Dialect | None:

@@ -52,6 +52,10 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str = ""
     """Origin and base path; empty for `replay`."""
     api_key: Secret | None = None
+    credentials: str = ""
+    """What takes the place of a key: `google`, or nothing."""
+    credentials_file: Path | None = None
+    """A service account of Google; without one the Application Default Credentials are used."""
     region: str | None = None
     """For `bedrock`: what requests are signed for, when there is no key."""
     dialect: Dialect | None = None
