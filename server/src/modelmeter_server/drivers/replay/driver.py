@@ -160,4 +160,4 @@ class ReplayDriver:
                 body=prepared.body,
             )
         )
-        return render(script, script.play_of(call), prepared.body)
+        return render(script, script.play_of(call), prepared.body, prepared.target)
