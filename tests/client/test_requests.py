@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from modelmeter import (
     Audio,
+    CacheBreakpoint,
     CompleteOptions,
     Continuation,
     Document,
@@ -53,6 +54,8 @@ OPTIONS: dict[str, tuple[str, Any]] = {
     "retry_policy": ("retry_policy", RetryPolicy(max_attempts=2)),
     "labels": ("labels", {"team": "a"}),
     "system_trust": ("system_trust", "TRUSTED"),
+    "system_cache_breakpoint": ("system_cache_breakpoint", CacheBreakpoint(300)),
+    "end_user_id": ("end_user_id", "u1"),
 }
 PROMPT = {"model", "text", "messages"}
 

@@ -29,6 +29,9 @@ CONSTANT = "is the same for every answer, so that only the wire writes it"
 DERIVED = "is worked out from another field"
 
 
+OF_THE_PART = {"cache_breakpoint": "stands in the part on the wire, whatever the part holds"}
+
+
 @dataclass(frozen=True)
 class Word:
     """A message, the core values that it is made of, and the client's class for it."""
@@ -104,15 +107,18 @@ WORDS = [
     Word(completion_pb2.ToolCallDelta, (answers.ToolCallDelta,), modelmeter.ToolCallDelta),
     Word(completion_pb2.UsageSnapshot, (stream.UsageTold,), modelmeter.UsageSnapshot),
     Word(message_pb2.ToolCall, (answers.ToolCall,), modelmeter.ToolCall),
-    Word(message_pb2.ToolCall, (requests.ToolCallPart,), None),
-    Word(message_pb2.ToolResult, (requests.ToolResultPart,), modelmeter.ToolResult),
+    Word(message_pb2.ToolCall, (requests.ToolCallPart,), None, only_core=OF_THE_PART),
+    Word(message_pb2.ToolResult, (requests.ToolResultPart,), modelmeter.ToolResult, only_core=OF_THE_PART),
     Word(message_pb2.Continuation, (requests.Continuation,), modelmeter.Continuation),
     Word(message_pb2.Message, (requests.Message,), modelmeter.Message),
     Word(
         message_pb2.Media,
         (requests.MediaPart,),
         modelmeter.Image,
-        only_core={"kind": "tells image, audio and document apart, which are fields of Part on the wire"},
+        only_core={
+            **OF_THE_PART,
+            "kind": "tells image, audio and document apart, which are fields of Part on the wire",
+        },
     ),
     Word(
         message_pb2.Tool,
@@ -145,6 +151,7 @@ WORDS = [
             "buffered": "is the deployment's business",
             "allow_remote_media": "is the deployment's business",
             "hosted_tools": "is the deployment's business",
+            "service_tier": "is the deployment's business",
             "reasoning_dialect": "is the deployment's business",
         },
         only_client={"proto": AS_IT_CAME},
@@ -153,7 +160,11 @@ WORDS = [
         model_service_pb2.ModelCapabilities,
         (models.Capabilities,),
         modelmeter.ModelCapabilities,
-        only_core={"enforces_native_schema": "decides a check of ours, and is nothing to choose by"},
+        only_core={
+            "enforces_native_schema": "decides a check of ours, and is nothing to choose by",
+            "cache_marks": "is told by the refusal of a mark, with the places and times there are",
+            "end_user_id": "is told by the refusal of an id",
+        },
     ),
 ]
 POSITIONAL = {"model", "text", "messages"}

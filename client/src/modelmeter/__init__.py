@@ -59,6 +59,8 @@ from .errors import (
 from .events import ReasoningDelta, Started, StreamEvent, TextDelta, ToolCallDelta, UsageSnapshot
 from .messages import (
     Audio,
+    CacheBreakpoint,
+    Cached,
     Continuation,
     Document,
     Image,
@@ -91,6 +93,8 @@ __all__ = [
     "Attempt",
     "Audio",
     "BugError",
+    "CacheBreakpoint",
+    "Cached",
     "CallIdConflictError",
     "CallInterruptedError",
     "Cause",

@@ -15,7 +15,19 @@ from google.protobuf.duration_pb2 import Duration
 
 from . import _wire
 from .enums import ReasoningEffort, SchemaMode, Sensitivity, ToolMode, Trust
-from .messages import Audio, Continuation, Document, Image, Message, Tool, ToolCall, ToolChoice, ToolResult
+from .messages import (
+    Audio,
+    CacheBreakpoint,
+    Cached,
+    Continuation,
+    Document,
+    Image,
+    Message,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+)
 from .v1 import message_pb2, model_service_pb2
 from .v1.model_service_pb2 import CompleteRequest
 
@@ -76,6 +88,10 @@ class CompleteOptions(TypedDict, total=False):
     """Labels for the record and for sums of spend."""
     system_trust: Trust | str | None
     """How far the instructions in `system` can be trusted."""
+    system_cache_breakpoint: CacheBreakpoint | None
+    """The provider is to keep the prompt up to the end of `system` in its cache."""
+    end_user_id: str | None
+    """The person for whom the caller asks, as an id that names nobody, such as a hash."""
 
 
 def complete_request(
@@ -109,14 +125,18 @@ def stream_request(
     """
     if flush_interval is None:
         return model_service_pb2.StreamCompleteRequest(request=request)
-    if not abs(flush_interval) <= _MOST_SECONDS:
-        message = f"flush_interval is a number of seconds, not {flush_interval}"
+    duration = _duration(flush_interval, "flush_interval")
+    return model_service_pb2.StreamCompleteRequest(request=request, flush_interval=duration)
+
+
+def _duration(interval: float, name: str) -> Duration:
+    if not abs(interval) <= _MOST_SECONDS:
+        message = f"{name} is a number of seconds, not {interval}"
         raise ValueError(message)
     # Both parts of a Duration have one sign; a negative interval is the server's to refuse.
-    sign = -1 if flush_interval < 0 else 1
-    seconds, nanos = divmod(round(abs(flush_interval) * 1e9), 1_000_000_000)
-    duration = Duration(seconds=sign * seconds, nanos=sign * nanos)
-    return model_service_pb2.StreamCompleteRequest(request=request, flush_interval=duration)
+    sign = -1 if interval < 0 else 1
+    seconds, nanos = divmod(round(abs(interval) * 1e9), 1_000_000_000)
+    return Duration(seconds=sign * seconds, nanos=sign * nanos)
 
 
 def _request(
@@ -145,6 +165,8 @@ def _request(
     retry_policy: model_service_pb2.RetryPolicy | None = None,
     labels: Mapping[str, str] | None = None,
     system_trust: Trust | str | None = None,
+    system_cache_breakpoint: CacheBreakpoint | None = None,
+    end_user_id: str | None = None,
 ) -> CompleteRequest:
     if prompt is not None and native_json is not None:
         message = "give a prompt or native_json, not both"
@@ -172,6 +194,8 @@ def _request(
         retry_policy=retry_policy,
         labels=labels,
         system_trust=_wire.TRUST.number(system_trust),
+        system_cache_breakpoint=_breakpoint(system_cache_breakpoint),
+        end_user_id=end_user_id or "",
     )
     if native_json is not None:
         request.native_json = _json_text(native_json)
@@ -204,7 +228,14 @@ def _tool(tool: Tool) -> message_pb2.Tool:
         description=tool.description,
         parameters_json=_json_text(tool.parameters),
         strict=tool.strict,
+        cache_breakpoint=_breakpoint(tool.cache_breakpoint),
     )
+
+
+def _breakpoint(mark: CacheBreakpoint | None) -> message_pb2.CacheBreakpoint | None:
+    if mark is None:
+        return None
+    return message_pb2.CacheBreakpoint(ttl=None if mark.ttl is None else _duration(mark.ttl, "ttl"))
 
 
 def _tool_choice(choice: ToolChoice | ToolMode | str | None) -> message_pb2.ToolChoice | None:
@@ -246,6 +277,13 @@ def _part(part: object) -> message_pb2.Part:
             return message_pb2.Part(tool_result=result)
         case Continuation():
             return message_pb2.Part(continuation=_continuation(part))
+        case Cached():
+            proto = _part(part.part)
+            # Also when it says nothing: that it is there is the mark.
+            proto.cache_breakpoint.SetInParent()
+            if part.ttl is not None:
+                proto.cache_breakpoint.ttl.CopyFrom(_duration(part.ttl, "ttl"))
+            return proto
     wrong = f"{type(part).__name__} is no part of a message"
     raise TypeError(wrong)
 

@@ -71,6 +71,20 @@ def has_outcome(proto: completion_pb2.Completion | error_pb2.ModelError) -> bool
     return proto.certainty != 0 or (isinstance(proto, error_pb2.ModelError) and proto.kind != 0)
 
 
+def _hosted_tool(proto: completion_pb2.HostedTool) -> results.HostedTool:
+    return results.HostedTool(
+        type=proto.type,
+        id=proto.id,
+        status=proto.status,
+        name=proto.name,
+        server=proto.server,
+        arguments_json=proto.arguments_json,
+        result_json=proto.result_json,
+        error=proto.error,
+        omitted=proto.omitted,
+    )
+
+
 def completion_from(proto: completion_pb2.Completion) -> results.Completion:
     """Return an answer."""
     return results.Completion(
@@ -89,9 +103,7 @@ def completion_from(proto: completion_pb2.Completion) -> results.Completion:
         target=proto.target,
         provider_response_id=proto.provider_response_id,
         provider_request_id=proto.provider_request_id,
-        hosted_tools=tuple(
-            results.HostedTool(type=each.type, id=each.id, status=each.status) for each in proto.hosted_tools
-        ),
+        hosted_tools=tuple(_hosted_tool(each) for each in proto.hosted_tools),
         continuation=_continuation(proto.continuation) if proto.HasField("continuation") else None,
         attempts=attempts_from(proto.attempts),
         attempts_total=proto.attempts_total,

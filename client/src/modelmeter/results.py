@@ -145,6 +145,18 @@ class HostedTool:
     """The provider's id of the use."""
     status: str
     """The provider's word for how it ended."""
+    name: str = ""
+    """What was called within the tool, such as the tool of an MCP server."""
+    server: str = ""
+    """The MCP server, by the name that the request gave it."""
+    arguments_json: str = ""
+    """What the model asked of the tool, as JSON text."""
+    result_json: str = ""
+    """What the tool gave, as JSON text. From outside: nobody vouches for it."""
+    error: str = ""
+    """What the provider says went wrong."""
+    omitted: bool = False
+    """True when the arguments or the result were too long to be passed on."""
 
 
 @dataclass(frozen=True)

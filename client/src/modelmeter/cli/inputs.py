@@ -30,11 +30,11 @@ def read_prompt(argument: str | None) -> str:
     return _decoded(sys.stdin.buffer.read(), "standard input")
 
 
-def read_schema(argument: str | None) -> str | None:
-    """Return a JSON Schema as text: the argument itself if it is an object or boolean, else the file it names."""
+def read_json(argument: str | None, option: str) -> str | None:
+    """Return JSON as text: the argument itself if it is an object or boolean, else the file it names."""
     if argument is None or argument.lstrip()[:1] == "{" or argument in ("true", "false"):
         return argument
-    return _file(Path(argument), "--schema")
+    return _file(Path(argument), option)
 
 
 def read_tools(paths: Sequence[Path]) -> list[Tool]:

@@ -286,6 +286,8 @@ class CompleteRequest(_message.Message):
     RETRY_POLICY_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     SYSTEM_TRUST_FIELD_NUMBER: _builtins.int
+    SYSTEM_CACHE_BREAKPOINT_FIELD_NUMBER: _builtins.int
+    END_USER_ID_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """An alias of the deployment, or `provider/model`, split at the first slash."""
     text: _builtins.str
@@ -326,6 +328,10 @@ class CompleteRequest(_message.Message):
     """
     system_trust: _message_pb2.Trust.ValueType
     """How far the instructions in `system` can be trusted. UNTRUSTED instructions are refused."""
+    end_user_id: _builtins.str
+    """The person for whom the caller asks, as an id that names nobody, such as a hash: the provider tells abuse by it.
+    Up to 128 characters; empty for none. Refused where the provider has no field for it.
+    """
     @_builtins.property
     def messages(self) -> Global___Messages:
         """A conversation in typed messages."""
@@ -364,6 +370,10 @@ class CompleteRequest(_message.Message):
         do not change the answer and are not sent to the provider.
         """
 
+    @_builtins.property
+    def system_cache_breakpoint(self) -> _message_pb2.CacheBreakpoint:
+        """The provider is to keep the prompt up to the end of `system` in its cache; only with `system`."""
+
     def __init__(
         self,
         *,
@@ -392,10 +402,12 @@ class CompleteRequest(_message.Message):
         retry_policy: Global___RetryPolicy | None = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         system_trust: _message_pb2.Trust.ValueType = ...,
+        system_cache_breakpoint: _message_pb2.CacheBreakpoint | None = ...,
+        end_user_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "ceiling", b"ceiling", "continuation", b"continuation", "effect", b"effect", "max_output_tokens", b"max_output_tokens", "messages", b"messages", "native_json", b"native_json", "prompt", b"prompt", "retry_policy", b"retry_policy", "seed", b"seed", "temperature", b"temperature", "text", b"text", "tool_choice", b"tool_choice", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "ceiling", b"ceiling", "continuation", b"continuation", "effect", b"effect", "max_output_tokens", b"max_output_tokens", "messages", b"messages", "native_json", b"native_json", "prompt", b"prompt", "retry_policy", b"retry_policy", "seed", b"seed", "system_cache_breakpoint", b"system_cache_breakpoint", "temperature", b"temperature", "text", b"text", "tool_choice", b"tool_choice", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "call_id", b"call_id", "ceiling", b"ceiling", "continuation", b"continuation", "effect", b"effect", "labels", b"labels", "max_output_tokens", b"max_output_tokens", "messages", b"messages", "model", b"model", "native_json", b"native_json", "output_schema_json", b"output_schema_json", "prompt", b"prompt", "provider_options_json", b"provider_options_json", "reasoning_effort", b"reasoning_effort", "retry_policy", b"retry_policy", "schema_mode", b"schema_mode", "seed", b"seed", "sensitivity", b"sensitivity", "stop_sequences", b"stop_sequences", "system", b"system", "system_trust", b"system_trust", "temperature", b"temperature", "text", b"text", "tool_choice", b"tool_choice", "tools", b"tools", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "call_id", b"call_id", "ceiling", b"ceiling", "continuation", b"continuation", "effect", b"effect", "end_user_id", b"end_user_id", "labels", b"labels", "max_output_tokens", b"max_output_tokens", "messages", b"messages", "model", b"model", "native_json", b"native_json", "output_schema_json", b"output_schema_json", "prompt", b"prompt", "provider_options_json", b"provider_options_json", "reasoning_effort", b"reasoning_effort", "retry_policy", b"retry_policy", "schema_mode", b"schema_mode", "seed", b"seed", "sensitivity", b"sensitivity", "stop_sequences", b"stop_sequences", "system", b"system", "system_cache_breakpoint", b"system_cache_breakpoint", "system_trust", b"system_trust", "temperature", b"temperature", "text", b"text", "tool_choice", b"tool_choice", "tools", b"tools", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_output_tokens: _TypeAlias = _typing.Literal["max_output_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_output_tokens: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens"]  # noqa: Y015

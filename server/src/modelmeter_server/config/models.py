@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .tables import Table
 
 _NAME = re.compile(r"[!-~]{1,128}")
+_TIER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MOST_OUTPUT = 2**31 - 1
 """`max_output_tokens` is an int32 on the wire."""
 
@@ -52,6 +53,7 @@ class ModelReader:
             buffered=table.flag("buffered", default=False),
             allow_remote_media=table.flag("allow_remote_media", default=False),
             hosted_tools=frozenset(table.texts("hosted_tools") or ()),
+            service_tier=self._read_service_tier(table, provider),
             reasoning_dialect=self._read_reasoning_dialect(table, provider),
             price=_read_price(table),
         )
@@ -76,6 +78,19 @@ class ModelReader:
             table.refuse("reasoning_dialect", f'goes with models of a "{BEDROCK}" provider', fix)
             return None
         return table.choice("reasoning_dialect", REASONING_DIALECTS, "") or None
+
+    def _read_service_tier(self, table: Table, provider: str) -> str | None:
+        """Return the tier in the provider's own word, which only the provider can judge."""
+        tier = table.text("service_tier")
+        owner = self._providers.get(provider)
+        if tier is not None and not _TIER.fullmatch(tier):
+            table.mistake(
+                "service_tier", f'"{tier}" is no tier', 'write the provider\'s word, such as "flex"'
+            )
+        elif tier and owner is not None and owner.dialect is not None and not owner.dialect.service_tier:
+            fix = "remove it, or set dialect.service_tier = true if the server has tiers"
+            table.mistake("service_tier", f'the dialect of "{provider}" has no tiers', fix)
+        return tier
 
     def _read_schema_mode(self, table: Table, provider: str) -> SchemaMode:
         """Return the model's mode: native, unless its server is known to have no such thing."""

@@ -94,6 +94,8 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Let the provider fetch media by URL."""
     hosted_tools: frozenset[str] = frozenset()
     """The provider's own tools that `provider_options_json` may switch on."""
+    service_tier: str | None = None
+    """The tier that calls ask for, in the provider's own word."""
     reasoning_dialect: str | None = None
     """For a model of `bedrock`: one of its `REASONING_DIALECTS`."""
     price: PriceTable | None = None
@@ -115,6 +117,7 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
             buffered=self.buffered,
             allow_remote_media=self.allow_remote_media,
             hosted_tools=self.hosted_tools,
+            service_tier=self.service_tier,
             reasoning_dialect=self.reasoning_dialect,
         )
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 INT32_MAX = 2**31 - 1
 
+_HOSTED_TEXTS = ("type", "id", "status", "name", "server", "arguments_json", "result_json", "error")
+
 
 def fill_completion(message: completion_pb2.Completion, outcome: CallOutcome, answer: Answer) -> None:
     """Write a whole answer with its bill; `answer` is the outcome's result."""
@@ -73,7 +75,7 @@ def _fill_origin(message: completion_pb2.Completion, answer: Answer) -> None:
     message.service_tier = well_formed(answer.service_tier or "")
     for tool in answer.hosted_tools:
         message.hosted_tools.add(
-            type=well_formed(tool.type), id=well_formed(tool.id), status=well_formed(tool.status)
+            omitted=tool.omitted, **{name: well_formed(getattr(tool, name)) for name in _HOSTED_TEXTS}
         )
 
 

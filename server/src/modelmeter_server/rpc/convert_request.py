@@ -25,6 +25,7 @@ from modelmeter_server.core.requests import (
     ToolMode,
 )
 
+from .convert_breakpoint import breakpoint_of
 from .convert_messages import messages_from
 from .words import REASONING_EFFORT_WORDS, SCHEMA_MODE_WORDS, SENSITIVITY_WORDS, TOOL_MODE_WORDS
 
@@ -88,7 +89,10 @@ def completion_request(message: CompleteRequest, found: Violations) -> Completio
         messages=messages_from(message.messages.messages, found) if prompt == "messages" else None,
         native_json=message.native_json if prompt == "native_json" else None,
         system=message.system,
-        tools=tuple(map(_tool, islice(message.tools, MAX_TOOLS + 1))),
+        tools=tuple(
+            _tool(tool, f"tools[{index}]", found)
+            for index, tool in enumerate(islice(message.tools, MAX_TOOLS + 1))
+        ),
         tool_choice=_tool_choice(message.tool_choice, found) if message.HasField("tool_choice") else None,
         output_schema_json=message.output_schema_json,
         schema_mode=found.word("schema_mode", message.schema_mode, SCHEMA_MODE_WORDS),
@@ -97,6 +101,8 @@ def completion_request(message: CompleteRequest, found: Violations) -> Completio
         provider_options_json=message.provider_options_json,
         continuation=_continuation(message),
         sensitivity=_sensitivity(message.sensitivity, found),
+        system_cache_breakpoint=breakpoint_of(message, "system_cache_breakpoint", found),
+        end_user_id=message.end_user_id,
         labels=dict(islice(message.labels.items(), MAX_LABELS + 1)),
         **{name: getattr(message, name) for name in _NUMBERS if message.HasField(name)},
     )
@@ -144,12 +150,13 @@ def _sensitivity(number: int, found: Violations) -> Sensitivity:
     return word
 
 
-def _tool(message: message_pb2.Tool) -> Tool:
+def _tool(message: message_pb2.Tool, path: str, found: Violations) -> Tool:
     return Tool(
         name=message.name,
         description=message.description,
         parameters_json=message.parameters_json,
         strict=message.strict,
+        cache_breakpoint=breakpoint_of(message, "cache_breakpoint", found, path),
     )
 
 

@@ -57,6 +57,10 @@ def encode(request: CompletionRequest, model: ModelSpec, dialect: Dialect = OPEN
     body.update(_forced_tool(request, dialect) if forced else _tools(request))
     body.update(_output(request, dialect, forced=forced))
     body.update(_sampling(request, dialect))
+    if request.end_user_id:
+        body[dialect.end_user_field] = request.end_user_id
+    if model.service_tier is not None:
+        body["service_tier"] = model.service_tier
     if dialect.store_switch:
         body["store"] = False
     body.update(_transport(dialect, buffered=model.buffered))
