@@ -95,6 +95,7 @@ def test_every_key_of_a_model_arrives(loaded):
         buffered = true
         allow_remote_media = true
         hosted_tools = ["web_search"]
+        service_tier = "flex"
         retry = { max_attempts = 1, ambiguous = false }
         """
     ).models
@@ -110,6 +111,7 @@ def test_every_key_of_a_model_arrives(loaded):
         buffered=True,
         allow_remote_media=True,
         hosted_tools=frozenset({"web_search"}),
+        service_tier="flex",
     )
 
 

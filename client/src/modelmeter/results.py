@@ -208,7 +208,7 @@ class Completion:
     hosted_tools: tuple[HostedTool, ...]
     """Tools of the provider's own that it used."""
     continuation: Continuation | None
-    """The provider's state for the next turn; present when the answer calls tools."""
+    """The provider's state for the next turn; present when the answer calls tools, or the provider paused."""
     attempts: tuple[Attempt, ...]
     """The provider requests of the call, at most 8, the last one being the one that answered."""
     attempts_total: int

@@ -248,7 +248,9 @@ class Completion(_message.Message):
 
     @_builtins.property
     def continuation(self) -> _message_pb2.Continuation:
-        """The provider's state for the next turn; present when the answer calls tools."""
+        """The provider's state for the next turn; present when the answer calls tools, and where the provider
+        paused in the middle of its own tools: then as the last message, to go on.
+        """
 
     @_builtins.property
     def attempts(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.Attempt]:

@@ -402,8 +402,11 @@ class AnthropicAccumulator(Accumulator):
         return "the model refused to answer" + (f" ({category})" if category else "")
 
     def _continuation(self) -> Continuation | None:
-        """Return the turn in the provider's own blocks: signed thinking must go back untouched."""
-        if not self._calls:
+        """Return the turn in the provider's own blocks: signed thinking must go back untouched.
+
+        A pause goes on from the turn too: uses of the provider's own tools stand nowhere else.
+        """
+        if not self._calls and ANTHROPIC.get(self._stopped or "") is not Stop.CONTINUE:
             return None
         try:
             content = ",".join(_turn_block(block) for block in self._ordered() if block.type)
