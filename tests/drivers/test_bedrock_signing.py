@@ -96,7 +96,9 @@ async def driver_of(url: str, chain: Chain, **options: Any) -> AsyncIterator[Htt
 
 def call_of(driver: HttpDriver, text: str = "Hi", ears: Ears | None = None) -> HttpCall:
     prepared = driver.prepare(ask(text), MODEL)
-    return driver.start(prepared, MODEL, FREE_TEXT, ears or Ears(), deltas=False)
+    call = driver.start(prepared, MODEL, FREE_TEXT, ears or Ears(), deltas=False)
+    assert isinstance(call, HttpCall)
+    return call
 
 
 def signature_of(request: RecordedRequest, secret: str) -> str:

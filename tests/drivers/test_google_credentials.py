@@ -57,7 +57,9 @@ async def driver_of(url: str, file: Path | None, **options) -> AsyncIterator[Htt
 
 def call_of(driver: HttpDriver) -> HttpCall:
     prepared = driver.prepare(ask("Hi"), MODEL)
-    return driver.start(prepared, MODEL, FREE_TEXT, Ears(), deltas=False)
+    call = driver.start(prepared, MODEL, FREE_TEXT, Ears(), deltas=False)
+    assert isinstance(call, HttpCall)
+    return call
 
 
 async def result_with(folder: Path, *replies: Reply) -> tuple[Answer | Failure, int]:

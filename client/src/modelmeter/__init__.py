@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from ._async import AsyncClient, AsyncCompletionStream
 from ._channel import DEFAULT_TIMEOUT
-from ._requests import CompleteOptions, Prompt
+from ._requests import CompleteOptions, EmbedOptions, Prompt
 from ._sync import Client, CompletionStream
 from ._version import __version__
 from .enums import (
@@ -23,8 +23,10 @@ from .enums import (
     CostSource,
     Disposition,
     EffectOutcome,
+    EmbeddingInputType,
     ErrorKind,
     Finish,
+    ModelTask,
     ReasoningEffort,
     Role,
     SchemaMode,
@@ -76,12 +78,14 @@ from .results import (
     Attempt,
     Completion,
     Cost,
+    Embeddings,
     HostedTool,
     Model,
     ModelCapabilities,
     Price,
     PriceTier,
     Timings,
+    TokenCount,
     Usage,
 )
 
@@ -112,6 +116,9 @@ __all__ = [
     "Document",
     "DrainingError",
     "EffectOutcome",
+    "EmbedOptions",
+    "EmbeddingInputType",
+    "Embeddings",
     "ErrorKind",
     "FieldViolation",
     "Finish",
@@ -123,6 +130,7 @@ __all__ = [
     "Message",
     "Model",
     "ModelCapabilities",
+    "ModelTask",
     "ModelmeterError",
     "NotConnectedError",
     "OutcomeGoneError",
@@ -144,6 +152,7 @@ __all__ = [
     "StreamEvent",
     "TextDelta",
     "Timings",
+    "TokenCount",
     "Tool",
     "ToolCall",
     "ToolCallDelta",

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypedDict, Unpack
 from google.protobuf.duration_pb2 import Duration
 
 from . import _wire
-from .enums import ReasoningEffort, SchemaMode, Sensitivity, ToolMode, Trust
+from .enums import EmbeddingInputType, ReasoningEffort, SchemaMode, Sensitivity, ToolMode, Trust
 from .messages import (
     Audio,
     CacheBreakpoint,
@@ -29,7 +29,7 @@ from .messages import (
     ToolResult,
 )
 from .v1 import message_pb2, model_service_pb2
-from .v1.model_service_pb2 import CompleteRequest
+from .v1.model_service_pb2 import CompleteRequest, CountTokensRequest, EmbedRequest
 
 _MOST_SECONDS = 315_576_000_000
 """Most that a `google.protobuf.Duration` holds, by its own definition."""
@@ -94,6 +94,23 @@ class CompleteOptions(TypedDict, total=False):
     """The person for whom the caller asks, as an id that names nobody, such as a hash."""
 
 
+class EmbedOptions(TypedDict, total=False):
+    """What `embed` takes beside the model and the inputs. Everything is optional."""
+
+    dimensions: int | None
+    """Components of each vector; left out: as many as the model gives by itself."""
+    input_type: EmbeddingInputType | str | None
+    """What the vectors are for."""
+    provider_options: Mapping[str, Any] | str | None
+    """Further options in the provider's own format, as a mapping or as JSON text."""
+    sensitivity: Sensitivity | str | None
+    """How confidential the texts are."""
+    call_id: str | uuid.UUID | None
+    """The caller's id for the call, a UUID. Left out: a new one."""
+    labels: Mapping[str, str] | None
+    """Labels for the record and for sums of spend."""
+
+
 def complete_request(
     model: str | CompleteRequest, prompt: Prompt | None = None, **options: Unpack[CompleteOptions]
 ) -> CompleteRequest:
@@ -137,6 +154,56 @@ def _duration(interval: float, name: str) -> Duration:
     sign = -1 if interval < 0 else 1
     seconds, nanos = divmod(round(abs(interval) * 1e9), 1_000_000_000)
     return Duration(seconds=sign * seconds, nanos=sign * nanos)
+
+
+def count_request(
+    model: str | CompleteRequest, prompt: Prompt | None = None, **options: Unpack[CompleteOptions]
+) -> CountTokensRequest:
+    """Return the request for a count; takes and raises what `complete_request` does."""
+    return CountTokensRequest(request=complete_request(model, prompt, **options))
+
+
+def embed_request(
+    model: str | EmbedRequest, inputs: str | Sequence[str] | None = None, **options: Unpack[EmbedOptions]
+) -> EmbedRequest:
+    """Return the request for a batch, always with a call id; one text stands for a batch of one.
+
+    A ready request is copied, not changed. Raises TypeError when a ready request comes with anything else, or for
+    inputs that are no texts; ValueError for an unknown word or a number out of the field's range.
+    """
+    if not isinstance(model, EmbedRequest):
+        request = _embed_request(model, inputs, **options)
+    elif inputs is None and not options:
+        request = EmbedRequest()
+        request.CopyFrom(model)
+    else:
+        message = "give an EmbedRequest or a model with inputs and options, not both"
+        raise TypeError(message)
+    request.call_id = request.call_id or str(uuid.uuid4())
+    return request
+
+
+def _embed_request(
+    model: str,
+    inputs: str | Sequence[str] | None,
+    *,
+    dimensions: int | None = None,
+    input_type: EmbeddingInputType | str | None = None,
+    provider_options: Mapping[str, Any] | str | None = None,
+    sensitivity: Sensitivity | str | None = None,
+    call_id: str | uuid.UUID | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> EmbedRequest:
+    return EmbedRequest(
+        model=model,
+        inputs=[inputs] if isinstance(inputs, str) else inputs,
+        dimensions=dimensions,
+        input_type=_wire.EMBEDDING_INPUT_TYPE.number(input_type),
+        provider_options_json=_json_text(provider_options),
+        sensitivity=_wire.SENSITIVITY.number(sensitivity),
+        call_id=str(call_id or ""),
+        labels=labels,
+    )
 
 
 def _request(

@@ -21,6 +21,7 @@ from . import bill
 from .connection import connect, connection_options
 from .documents import document, plain
 from .exits import Exit, exit_of
+from .failures import show_error
 from .inputs import read_json, read_labels, read_prompt, read_tools
 from .render import Answer, show_rows
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from modelmeter import Client, CompletionStream
 
-_MODES = [mode.value.lower() for mode in SchemaMode if mode is not SchemaMode.UNSPECIFIED]
+MODES = [mode.value.lower() for mode in SchemaMode if mode is not SchemaMode.UNSPECIFIED]
 _EFFORTS = [effort.value.lower() for effort in ReasoningEffort if effort is not ReasoningEffort.UNSPECIFIED]
 
 
@@ -40,7 +41,7 @@ _EFFORTS = [effort.value.lower() for effort in ReasoningEffort if effort is not 
 @click.option("--schema", metavar="FILE|JSON", help="JSON Schema that the answer must satisfy.")
 @click.option(
     "--schema-mode",
-    type=click.Choice(_MODES, case_sensitive=False),
+    type=click.Choice(MODES, case_sensitive=False),
     help="How the answer is held to the schema.  [default: as configured for the model]",
 )
 @click.option(
@@ -202,10 +203,4 @@ def _show_bill(outcome: Completion | ModelmeterError, *, partial: bool) -> None:
     if isinstance(outcome, Completion):
         show_rows("answered", bill.of_completion(outcome))
         return
-    rows = bill.of_error(outcome)
-    if partial:
-        rows.insert(0, ("partial", "the text above is not an answer"))
-    rows[:0] = [
-        (violation.field.removeprefix("request."), violation.description) for violation in outcome.violations
-    ]
-    show_rows(f"{bill.title(outcome)}: {outcome.message}", rows, error=True)
+    show_error(outcome, partial=partial)

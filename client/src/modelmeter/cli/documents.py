@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -31,6 +32,6 @@ def plain(value: Any) -> Any:
         return {name: plain(inner) for name, inner in named.items() if name not in _LEFT_OUT}
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | array):
         return [plain(inner) for inner in value]
     return value

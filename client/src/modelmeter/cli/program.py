@@ -13,6 +13,8 @@ import click
 from modelmeter._version import __version__
 
 from .call import call
+from .count import count
+from .embed import embed
 from .models import models
 
 ENTRY_POINTS = "modelmeter.commands"
@@ -51,4 +53,6 @@ def program() -> None:
 
 
 program.add_command(call)
+program.add_command(count)
+program.add_command(embed)
 program.add_command(models)

@@ -18,6 +18,8 @@ class ProviderKind(msgspec.Struct, frozen=True, kw_only=True):
     """An environment variable for the key, as messages suggest it; empty for a kind that has no key."""
     is_regional: bool = False
     """The instance names a region, which its base URL holds; without a key its requests are signed for it."""
+    has_embeddings: bool = True
+    """Whether its provider turns texts into vectors."""
     has_dialects: bool = False
     """Whether servers of this kind differ, as `dialect` tells."""
     credentials: tuple[str, ...] = ()
@@ -41,7 +43,12 @@ REPLAY = ProviderKind(name="replay")
 SUPPORTED = {
     kind.name: kind
     for kind in (
-        ProviderKind(name="anthropic", base_url="https://api.anthropic.com", key_example="ANTHROPIC_API_KEY"),
+        ProviderKind(
+            name="anthropic",
+            base_url="https://api.anthropic.com",
+            key_example="ANTHROPIC_API_KEY",
+            has_embeddings=False,
+        ),
         ProviderKind(
             name=BEDROCK,
             base_url="https://bedrock-runtime.{region}.amazonaws.com",

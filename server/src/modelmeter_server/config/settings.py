@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from modelmeter_server.core.dialects import Dialect
-from modelmeter_server.core.models import Capabilities, ModelSpec
+from modelmeter_server.core.models import Capabilities, ModelSpec, Task
 from modelmeter_server.core.pricing import PriceTable
 from modelmeter_server.core.requests import DEFAULT_MAX_OUTPUT_TOKENS, SchemaCheckPolicy, SchemaMode
 from modelmeter_server.drivers.bedrock import capabilities_of
@@ -99,6 +99,9 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_dialect: str | None = None
     """For a model of `bedrock`: one of its `REASONING_DIALECTS`."""
     price: PriceTable | None = None
+    task: Task = Task.COMPLETION
+    embedding_dialect: str | None = None
+    """For an embedding model of `bedrock`: one of its `EMBEDDING_DIALECTS`."""
 
     def spec(self, provider_kind: str, capabilities: Capabilities) -> ModelSpec:
         """Return the model as the engine knows it, once its driver has said what it can do."""
@@ -119,6 +122,8 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
             hosted_tools=self.hosted_tools,
             service_tier=self.service_tier,
             reasoning_dialect=self.reasoning_dialect,
+            task=self.task,
+            embedding_dialect=self.embedding_dialect,
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import Enum, unique
+
 import msgspec
 
 from .pricing import PriceTable
@@ -23,6 +25,14 @@ class CacheMarks(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that can be asked for."""
     longest_first: bool = False
     """No mark may be kept longer than one before it; without a time it is kept for the shortest."""
+
+
+@unique
+class Task(Enum):
+    """What a model is for."""
+
+    COMPLETION = "completion"
+    EMBEDDING = "embedding"
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,3 +85,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The tier that calls ask for, in the provider's own word; `None` leaves it to the provider."""
     reasoning_dialect: str | None = None
     """How a model of Bedrock is told to think; without one it takes no effort."""
+    task: Task | None = Task.COMPLETION
+    """`None`: nobody declared it, and it is asked for whatever the call asks."""
+    embedding_dialect: str | None = None
+    """How an embedding model of Bedrock is asked."""

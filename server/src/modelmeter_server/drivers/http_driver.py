@@ -15,6 +15,7 @@ import msgspec
 
 from modelmeter_server.core.accumulators import Accumulator
 from modelmeter_server.core.calls import Attempt
+from modelmeter_server.core.embeddings import EmbeddingRequest
 from modelmeter_server.core.errors import OWN_FAULT, Failure, FieldViolation, failure, with_cause
 from modelmeter_server.core.ladder import Evidence, severed
 from modelmeter_server.core.models import Capabilities, ModelSpec
@@ -25,8 +26,9 @@ from modelmeter_server.core.sse import EventTooLarge
 from modelmeter_server.core.text import cut_utf8, scrub, well_formed
 
 from .authentication import AuthenticatedExchange, Authenticator, CredentialsError
-from .driver import Observer, PreparedRequest, RequestRefused
+from .driver import Observer, PreparedRequest, ProviderCall, RequestRefused
 from .http import Endpoint, ExchangeEnd, Fault, HttpRequest, Limits, Pool, ResponseHead, Timeouts
+from .known_answer import KnownAnswer
 from .provider_words import without_keys
 
 if TYPE_CHECKING:
@@ -88,6 +90,10 @@ class WireFormat(msgspec.Struct, frozen=True, kw_only=True):
     """Base paths that say the version themselves, so that it is not repeated."""
     classify: Callable[..., Failure] = failure_from_http
     """What an HTTP status other than 2xx means; takes what `failure_from_http` takes."""
+    count: Callable[[PreparedRequest, ModelSpec, str], PreparedRequest] | None = None
+    """Turn a prepared completion into the request that counts its input, given the base path. Pure."""
+    embed: Callable[[EmbeddingRequest, ModelSpec, str], PreparedRequest] | None = None
+    """Encode a batch of texts, given the base path. Pure; raises RequestRefused."""
 
 
 class HttpDriver:
@@ -121,11 +127,27 @@ class HttpDriver:
 
     def prepare(self, request: CompletionRequest, model: ModelSpec) -> PreparedRequest:
         """Turn a checked request into the provider's body. Raises RequestRefused, also for a body that is too large."""
-        prepared = self._wire.encode(request, model)
+        return self._fitting(self._wire.encode(request, model), "prompt")
+
+    def prepare_count(self, request: CompletionRequest, model: ModelSpec) -> PreparedRequest:
+        """See `CountingDriver`. What is counted is what `prepare` would send."""
+        if self._wire.count is None:
+            raise RequestRefused(FieldViolation("model", "this provider cannot count tokens"))
+        return self._wire.count(self.prepare(request, model), model, self._endpoint.base_path)
+
+    def prepare_embedding(self, request: EmbeddingRequest, model: ModelSpec) -> PreparedRequest:
+        """See `EmbeddingDriver`."""
+        if self._wire.embed is None:
+            raise RequestRefused(
+                FieldViolation("model", "this provider has no embeddings: name another model")
+            )
+        return self._fitting(self._wire.embed(request, model, self._endpoint.base_path), "inputs")
+
+    def _fitting(self, prepared: PreparedRequest, field: str) -> PreparedRequest:
         size, limit = len(prepared.body), self._limits.request_bytes
         if size > limit:
             fix = f"becomes {size:,} bytes for this provider and this deployment sends at most {limit:,}: shorten it"
-            raise RequestRefused(FieldViolation("prompt", fix))
+            raise RequestRefused(FieldViolation(field, fix))
         return prepared
 
     def start(
@@ -136,9 +158,11 @@ class HttpDriver:
         observer: Observer,
         *,
         deltas: bool,
-    ) -> HttpCall:
+    ) -> ProviderCall:
         """Make the call without sending anything yet."""
-        accumulator = self._wire.accumulator(
+        if prepared.answer is not None:
+            return KnownAnswer(prepared.answer)
+        accumulator = (prepared.accumulator or self._wire.accumulator)(
             expectation, deltas=deltas, event_limit=self._limits.event_bytes, scrub=self._scrub
         )
         call = HttpCall(
@@ -225,7 +249,9 @@ class HttpCall:
 
     def head(self, head: ResponseHead) -> None:
         """Choose who reads the body: the accumulator, or whoever classifies errors (R-H1)."""
-        if not head.is_success:
+        if head.is_success:
+            self.accumulator.hear(head.headers.get)
+        else:
             self._error_body = bytearray()
 
     def data(self, chunk: bytes) -> bool:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from modelmeter_server.core.answers import Answer
+    from modelmeter_server.core.embeddings import EmbeddingRequest
     from modelmeter_server.core.models import ModelSpec
     from modelmeter_server.core.pricing import PriceTable
     from modelmeter_server.core.requests import CompletionRequest
@@ -43,7 +44,7 @@ class Call:
 
     def __init__(
         self,
-        request: CompletionRequest,
+        request: CompletionRequest | EmbeddingRequest,
         planned: Callable[[Call], Plan],
         recorder: Recorder,
         *,

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from modelmeter_server.core.embeddings import EmbeddingRequest, is_large_batch
 from modelmeter_server.core.errors import Failure, FieldViolation, failure
 from modelmeter_server.core.outcomes import Cause, Kind
 from modelmeter_server.core.request_limits import is_large
 
 from .call import Call
+from .counting import CountLog, plan_count
+from .embedding import plan_embedding
 from .inflight import InFlight
 from .plan import Plan, Refused, find_model, plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from modelmeter_server.core.models import ModelSpec
     from modelmeter_server.core.requests import CompletionRequest
     from modelmeter_server.drivers.driver import Driver
 
@@ -39,8 +44,11 @@ PLANNING_THREADS = 2
 more would only take both from the calls under way."""
 
 
+_Make = Callable[["ModelSpec", "Driver", "Sequence[FieldViolation]", str], Plan]
+
+
 class Engine:
-    """Bring completion requests to recorded outcomes."""
+    """Bring requests to outcomes."""
 
     def __init__(
         self,
@@ -54,6 +62,7 @@ class Engine:
         self.catalog = catalog
         self._drivers = drivers
         self._recorder = recorder
+        self._counts = CountLog()
         self._limit = max_concurrent_calls
         self._admitted = 0
         self._draining = False
@@ -79,19 +88,73 @@ class Engine:
         violations: Sequence[FieldViolation] = (),
         prefix: str = "",
     ) -> Call:
-        """Start a call; it runs whether or not anyone waits for it.
+        """Start a completion; it runs whether or not anyone waits for it.
 
         `budget` is how many seconds the caller waits, `None` for any time; `deltas` keeps deltas for a `LiveFeed`.
         `violations` are mistakes found before, and `prefix` leads to the request's fields in the caller's message;
         both end up in the refusal, with the engine's own findings.
         """
+        make = functools.partial(plan, request)
+        return self._start(
+            request,
+            make,
+            self._recorder,
+            is_large=is_large(request),
+            budget=budget,
+            deltas=deltas,
+            found=violations,
+            prefix=prefix,
+        )
+
+    def count(
+        self,
+        request: CompletionRequest,
+        *,
+        budget: float | None = None,
+        violations: Sequence[FieldViolation] = (),
+        prefix: str = "",
+    ) -> Call:
+        """Start a count of a completion's input; it is not booked, for it costs nothing.
+
+        Its outcome is to be read through `core.token_count.costless_outcome`. The arguments are those of `start`.
+        """
+        make = functools.partial(plan_count, request)
+        large = is_large(request)
+        return self._start(
+            request, make, self._counts, is_large=large, budget=budget, found=violations, prefix=prefix
+        )
+
+    def embed(
+        self,
+        request: EmbeddingRequest,
+        *,
+        budget: float | None = None,
+        violations: Sequence[FieldViolation] = (),
+    ) -> Call:
+        """Start a batch of embeddings, recorded like a completion. The arguments are those of `start`."""
+        make = functools.partial(plan_embedding, request)
+        large = is_large_batch(request)
+        return self._start(request, make, self._recorder, is_large=large, budget=budget, found=violations)
+
+    def _start(
+        self,
+        request: CompletionRequest | EmbeddingRequest,
+        make: _Make,
+        recorder: Recorder,
+        *,
+        is_large: bool,
+        budget: float | None,
+        found: Sequence[FieldViolation],
+        deltas: bool = False,
+        prefix: str = "",
+    ) -> Call:
         refusal = self._shed()
         work = functools.partial(
-            self._plan, request=request, refusal=refusal, found=violations, prefix=prefix
+            self._plan, name=request.model, make=make, refusal=refusal, found=found, prefix=prefix
         )
         provider_budget = None if budget is None else budget - headroom(budget)
-        planner = self._planner if refusal is None and is_large(request) else None
-        call = Call(request, work, self._recorder, budget=provider_budget, deltas=deltas, planner=planner)
+        planner = self._planner if refusal is None and is_large else None
+        call = Call(request, work, recorder, budget=provider_budget, deltas=deltas, planner=planner)
         call.task = self._inflight.launch(call)
         if refusal is None:
             self._admitted += 1
@@ -114,18 +177,19 @@ class Engine:
         self,
         call: Call,
         *,
-        request: CompletionRequest,
+        name: str,
+        make: _Make,
         refusal: Failure | None,
         found: Sequence[FieldViolation],
         prefix: str,
     ) -> Plan:
         if refusal is not None:
             raise Refused(refusal)
-        model = find_model(self.catalog, request.model, found, f"{prefix}model")
+        model = find_model(self.catalog, name, found, f"{prefix}model")
         call.model = model
         call.driver = self._drivers[model.provider]
         call.tables = self.catalog.price_tables(model.provider)
-        return plan(request, model, call.driver, found, prefix)
+        return make(model, call.driver, found, prefix)
 
     async def drain(self, limit: float) -> int:
         """Refuse new calls, give those under way `limit` seconds, cut the rest, and wait until all are settled.

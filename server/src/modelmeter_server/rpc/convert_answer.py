@@ -86,13 +86,14 @@ def _fill_call(message: completion_pb2.Completion, outcome: CallOutcome) -> None
     message.settled = outcome.settled
     message.attempts_total = min(outcome.attempts_total, INT32_MAX)
     add_attempts(message.attempts, outcome.attempts)
-    _fill_timings(message.timings, outcome.timings)
+    fill_timings(message.timings, outcome.timings)
     if outcome.model is not None:
         message.target = well_formed(outcome.model.provider)
         message.sensitivity = SENSITIVITIES[outcome.model.max_sensitivity]
 
 
-def _fill_timings(message: completion_pb2.Timings, timings: Timings) -> None:
+def fill_timings(message: completion_pb2.Timings, timings: Timings) -> None:
+    """Write where the time went."""
     fill_duration(message.queue, timings.queue)
     fill_duration(message.total, timings.total)
     if timings.first_token is not None:

@@ -84,7 +84,7 @@ def completion_request(message: CompleteRequest, found: Violations) -> Completio
         _check_trust(message.system_trust, found)
     return CompletionRequest(
         model=message.model,
-        call_id=_call_id(message.call_id, found),
+        call_id=call_id_from(message.call_id, found),
         text=message.text if prompt == "text" else None,
         messages=messages_from(message.messages.messages, found) if prompt == "messages" else None,
         native_json=message.native_json if prompt == "native_json" else None,
@@ -100,7 +100,7 @@ def completion_request(message: CompleteRequest, found: Violations) -> Completio
         reasoning_effort=found.word("reasoning_effort", message.reasoning_effort, REASONING_EFFORT_WORDS),
         provider_options_json=message.provider_options_json,
         continuation=_continuation(message),
-        sensitivity=_sensitivity(message.sensitivity, found),
+        sensitivity=sensitivity_from(message.sensitivity, found),
         system_cache_breakpoint=breakpoint_of(message, "system_cache_breakpoint", found),
         end_user_id=message.end_user_id,
         labels=dict(islice(message.labels.items(), MAX_LABELS + 1)),
@@ -121,7 +121,7 @@ def flush_interval(message: StreamCompleteRequest, default: float, found: Violat
     return default
 
 
-def _call_id(text: str, found: Violations) -> str:
+def call_id_from(text: str, found: Violations) -> str:
     """Return the caller's id in the canonical lower case, or a new one."""
     if _UUID.fullmatch(text):
         return text.lower()
@@ -140,7 +140,8 @@ def _check_trust(number: int, found: Violations) -> None:
         found.word("system_trust", number, {message_pb2.TRUST_TRUSTED: True})
 
 
-def _sensitivity(number: int, found: Violations) -> Sensitivity:
+def sensitivity_from(number: int, found: Violations) -> Sensitivity:
+    """Return the sensitivity that a caller named; what is not kept yet is noted."""
     word = found.word("sensitivity", number, SENSITIVITY_WORDS) or Sensitivity.PUBLIC
     if word > Sensitivity.PUBLIC:
         found.add(

@@ -1,6 +1,7 @@
 """Chat Completions and its dialects: what a server can do, and how a request becomes its body."""
 
 from .capabilities import CAPABILITIES, capabilities
+from .count import count
 from .encode import encode
 
-__all__ = ["CAPABILITIES", "capabilities", "encode"]
+__all__ = ["CAPABILITIES", "capabilities", "count", "encode"]
