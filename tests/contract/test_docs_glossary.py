@@ -13,8 +13,27 @@ import pytest
 from google.protobuf.descriptor import Descriptor
 
 import modelmeter
-from modelmeter.v1 import completion_pb2, error_pb2, message_pb2, model_service_pb2, usage_pb2
-from modelmeter_server.core import answers, calls, errors, models, outcomes, pricing, requests, usage
+from modelmeter.v1 import (
+    completion_pb2,
+    embedding_pb2,
+    error_pb2,
+    message_pb2,
+    model_service_pb2,
+    token_count_pb2,
+    usage_pb2,
+)
+from modelmeter_server.core import (
+    answers,
+    calls,
+    embeddings,
+    errors,
+    models,
+    outcomes,
+    pricing,
+    requests,
+    token_count,
+    usage,
+)
 from modelmeter_server.engine import stream
 from tests.support import ROOT
 from tests.support.markdown import code_words, table
@@ -30,6 +49,44 @@ DERIVED = "is worked out from another field"
 
 
 OF_THE_PART = {"cache_breakpoint": "stands in the part on the wire, whatever the part holds"}
+# What an answer of text has, and a count and vectors inherit without a use for it.
+OF_AN_ANSWER = {
+    "result": "holds the answer itself",
+    "model": FROM_THE_MODEL,
+    "labels": "are the caller's own, for the record",
+    "price_factor": OF_THE_COST,
+    **dict.fromkeys(
+        [
+            "additional_usage",
+            "continuation",
+            "estimated_output_tokens",
+            "finish",
+            "hosted_tools",
+            "service_tier",
+            "stop_reason",
+            "structured_json",
+            "text",
+            "tool_calls",
+            "truncated",
+        ],
+        "belongs to answers of text",
+    ),
+}
+OF_A_BILL = dict.fromkeys(
+    [
+        "attempts",
+        "attempts_total",
+        "certainty",
+        "cost",
+        "model_served",
+        "provider_response_id",
+        "replayed",
+        "settled",
+        "timings",
+        "usage",
+    ],
+    "a count has no bill and no record",
+)
 
 
 @dataclass(frozen=True)
@@ -99,6 +156,26 @@ WORDS = [
         },
     ),
     Word(error_pb2.Attempt, (calls.Attempt,), modelmeter.Attempt),
+    Word(
+        token_count_pb2.TokenCount,
+        (token_count.TokenCount, calls.CallOutcome),
+        modelmeter.TokenCount,
+        only_proto={"target": FROM_THE_MODEL},
+        only_core=OF_AN_ANSWER | OF_A_BILL,
+        only_client={"proto": AS_IT_CAME},
+    ),
+    Word(
+        embedding_pb2.Embeddings,
+        (embeddings.Embeddings, calls.CallOutcome),
+        modelmeter.Embeddings,
+        only_proto={
+            "target": FROM_THE_MODEL,
+            "sensitivity": FROM_THE_MODEL,
+            "dimensions": "is the length of the vectors, a property in the core",
+        },
+        only_core=OF_AN_ANSWER,
+        only_client={"proto": AS_IT_CAME},
+    ),
     Word(completion_pb2.Timings, (calls.Timings,), modelmeter.Timings),
     Word(completion_pb2.HostedTool, (answers.HostedTool,), modelmeter.HostedTool),
     Word(completion_pb2.CompletionStarted, (stream.Started,), modelmeter.Started),
@@ -141,6 +218,12 @@ WORDS = [
         },
     ),
     Word(
+        model_service_pb2.EmbedRequest,
+        (embeddings.EmbeddingRequest,),
+        modelmeter.EmbedOptions,
+        renamed_by_client={"provider_options_json": "provider_options"},
+    ),
+    Word(
         model_service_pb2.Model,
         (models.ModelSpec,),
         modelmeter.Model,
@@ -153,6 +236,7 @@ WORDS = [
             "hosted_tools": "is the deployment's business",
             "service_tier": "is the deployment's business",
             "reasoning_dialect": "is the deployment's business",
+            "embedding_dialect": "is the deployment's business",
         },
         only_client={"proto": AS_IT_CAME},
     ),
@@ -167,7 +251,10 @@ WORDS = [
         },
     ),
 ]
-POSITIONAL = {"model", "text", "messages"}
+POSITIONAL = {
+    modelmeter.CompleteOptions: {"model", "text", "messages"},
+    modelmeter.EmbedOptions: {"model", "inputs"},
+}
 """Fields of a request that are parameters of the client's methods and no options."""
 
 each_word = pytest.mark.parametrize("word", WORDS, ids=lambda word: word.proto.DESCRIPTOR.name)
@@ -186,8 +273,8 @@ def of_core(word: Word) -> set[str]:
 
 def of_client(word: Word) -> set[str]:
     client: Any = word.client
-    if client is modelmeter.CompleteOptions:
-        return {*client.__annotations__, *POSITIONAL}
+    if client in POSITIONAL:
+        return {*client.__annotations__, *POSITIONAL[client]}
     return {each.name for each in fields(client)} - {"_"}
 
 
@@ -227,6 +314,13 @@ ENUMS = [
         "REASONING_EFFORT_",
         requests.ReasoningEffort,
         modelmeter.ReasoningEffort,
+    ),
+    (model_service_pb2.ModelTask, "MODEL_TASK_", models.Task, modelmeter.ModelTask),
+    (
+        embedding_pb2.EmbeddingInputType,
+        "EMBEDDING_INPUT_TYPE_",
+        embeddings.InputType,
+        modelmeter.EmbeddingInputType,
     ),
     (message_pb2.Sensitivity, "SENSITIVITY_", requests.Sensitivity, modelmeter.Sensitivity),
     (message_pb2.Role, "ROLE_", requests.Role, modelmeter.Role),

@@ -179,7 +179,8 @@ def embed_request(
     else:
         message = "give an EmbedRequest or a model with inputs and options, not both"
         raise TypeError(message)
-    request.call_id = request.call_id or str(uuid.uuid4())
+    if not request.call_id:
+        request.call_id = str(uuid.uuid4())
     return request
 
 

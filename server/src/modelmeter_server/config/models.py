@@ -82,7 +82,8 @@ class ModelReader:
             if key in table:
                 table.refuse(key, "does not go with an embedding model", "remove it: vectors have none")
         owner = self._providers.get(provider)
-        if owner is not None and not SUPPORTED[owner.kind].has_embeddings:
+        kind = SUPPORTED.get(owner.kind) if owner is not None else None  # `None` too for a driver of another make
+        if owner is not None and kind is not None and not kind.has_embeddings:
             fix = "name another provider"
             table.mistake("provider", f'"{provider}" is of kind "{owner.kind}", which has no embeddings', fix)
         if owner is not None and owner.kind == REPLAY.name and model not in (None, EMBEDDING_MODEL):
