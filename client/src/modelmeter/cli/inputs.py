@@ -35,7 +35,8 @@ def read_lines() -> list[str]:
     if sys.stdin.isatty():
         message = "give TEXTS, or lines on standard input"
         raise click.UsageError(message)
-    lines = _decoded(sys.stdin.buffer.read(), "standard input").splitlines()
+    # Not `splitlines`: it cuts at characters that stand inside a text, such as U+2028.
+    lines = _decoded(sys.stdin.buffer.read(), "standard input").replace("\r\n", "\n").split("\n")
     return [line for line in lines if line.strip()]
 
 
