@@ -112,7 +112,7 @@ async def test_bedrock_is_sent_the_conversation():
 
 
 async def test_chat_completions_is_estimated_without_asking_anybody():
-    picture = Message("user", ["How many?", Image("image/png", b"\x89PNG" * 1000)])
+    picture = Message.user("How many?", Image("image/png", b"\x89PNG" * 1000))
     async with FaultServer() as provider, provider_service(provider) as service:
         count = await service.client.count_tokens("chat_completions", [picture], system="Be brief.")
         assert provider.requests == []
