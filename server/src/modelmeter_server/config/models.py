@@ -32,6 +32,7 @@ _OF_COMPLETIONS = (
     "buffered",
     "allow_remote_media",
     "hosted_tools",
+    "service_tier",
     "reasoning_dialect",
 )
 _MOST_OUTPUT = 2**31 - 1
@@ -82,7 +83,9 @@ class ModelReader:
             if key in table:
                 table.refuse(key, "does not go with an embedding model", "remove it: vectors have none")
         owner = self._providers.get(provider)
-        kind = SUPPORTED.get(owner.kind) if owner is not None else None  # `None` too for a driver of another make
+        kind = (
+            SUPPORTED.get(owner.kind) if owner is not None else None
+        )  # `None` too for a driver of another make
         if owner is not None and kind is not None and not kind.has_embeddings:
             fix = "name another provider"
             table.mistake("provider", f'"{provider}" is of kind "{owner.kind}", which has no embeddings', fix)

@@ -22,6 +22,7 @@ _OUTPUT_ONLY: Final = frozenset(
         "prompt_cache_options",
         "prompt_cache_retention",
         "safety_identifier",
+        "service_tier",
         "store",
         "stream",
         "temperature",
