@@ -82,7 +82,7 @@ baseline: $(READY) ## renew proto/baseline.binpb, what `make check` compares the
 	@$(BIN)/python -m tools.protocheck baseline
 
 .PHONY: bench
-bench: $(READY) ## CPU of a call against a naive gateway
+bench: $(READY) ## CPU of a call: against a naive gateway, and one wire format against another
 	@$(BIN)/python -m bench $(ARGS)
 
 .PHONY: lock

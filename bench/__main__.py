@@ -1,7 +1,8 @@
-"""CPU for each `Complete` of an answer of 400 events: this service against a naive gateway, in one run.
+"""CPU for each `Complete` of an answer of 400 events, in one run.
 
-Both gateways read the same bytes from the same provider process and answer the same client. Rounds alternate, and a
-ratio is taken within each round; the median ratio is the result. Exit code 1 when it is above the bound.
+First this service against a naive gateway: both read the same bytes from the same provider process and answer the same
+client. Then this service with itself, one wire format against another. Rounds alternate, and a ratio is taken within
+each round; the median ratio is the result. Exit code 1 when one is above its bound.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import statistics
 
 import grpc.aio
 
+from bench.answers import KINDS
 from bench.processes import Process, running
 from bench.provider import EVENTS
 from modelmeter.v1 import model_service_pb2 as service_pb2
@@ -19,6 +21,9 @@ from modelmeter.v1 import model_service_pb2_grpc as service_grpc
 
 BOUND = 0.16
 """Highest share of the naive gateway's CPU that this service may use."""
+
+FORMAT_BOUND = 1.6
+"""Highest CPU of a wire format, as a multiple of what the first one, Anthropic's, takes."""
 
 
 async def _round(port: int, model: str, calls: int, in_flight: int) -> None:
@@ -43,37 +48,78 @@ def _cpu_per_call(process: Process, model: str, calls: int, in_flight: int) -> f
     return (process.cpu_seconds() - before) / calls
 
 
-def _measure(rounds: int, calls: int, in_flight: int) -> list[tuple[float, float]]:
-    with running("bench.provider") as provider:
-        url = f"http://127.0.0.1:{provider.port}"
-        with running("bench.naive_gateway", url) as naive, running("bench.gateway", url) as ours:
-            for process in (naive, ours):
-                _cpu_per_call(process, "bench/bench-1", in_flight, in_flight)
-            return [
-                (
-                    _cpu_per_call(naive, "bench/bench-1", calls, in_flight),
-                    _cpu_per_call(ours, "bench/bench-1", calls * 4, in_flight),
-                )
-                for _ in range(rounds)
-            ]
+def _warm_up(process: Process, in_flight: int) -> None:
+    for kind in KINDS:
+        _cpu_per_call(process, f"{kind}/bench-1", in_flight, in_flight)
 
 
-def main() -> int:
-    """Run the benchmark and print its table."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--calls", type=int, default=100, help="calls to the naive gateway in each round")
-    parser.add_argument("--in-flight", type=int, default=32)
-    options = parser.parse_args()
-    rows = _measure(options.rounds, options.calls, options.in_flight)
-    print(f"CPU per Complete of {EVENTS} events, {options.in_flight} in flight")
+def _against_naive(
+    naive: Process, ours: Process, rounds: int, calls: int, in_flight: int
+) -> list[tuple[float, float]]:
+    model = f"{KINDS[0]}/bench-1"
+    _cpu_per_call(naive, model, in_flight, in_flight)
+    return [
+        (
+            _cpu_per_call(naive, model, calls, in_flight),
+            _cpu_per_call(ours, model, calls * 4, in_flight),
+        )
+        for _ in range(rounds)
+    ]
+
+
+def _by_format(ours: Process, rounds: int, calls: int, in_flight: int) -> list[dict[str, float]]:
+    """Return seconds for each kind, of each round; a round begins one kind later than the one before."""
+    turns = [KINDS[turn % len(KINDS) :] + KINDS[: turn % len(KINDS)] for turn in range(rounds)]
+    return [
+        {kind: _cpu_per_call(ours, f"{kind}/bench-1", calls, in_flight) for kind in turn} for turn in turns
+    ]
+
+
+def _report_naive(rows: list[tuple[float, float]]) -> bool:
     print(f"{'round':>5}  {'naive ms':>9}  {'modelmeter ms':>13}  {'ratio':>6}")
     for number, (naive, ours) in enumerate(rows, 1):
         print(f"{number:>5}  {naive * 1e3:>9.2f}  {ours * 1e3:>13.2f}  {ours / naive:>6.3f}")
     ratio = statistics.median(ours / naive for naive, ours in rows)
     verdict = "within" if ratio <= BOUND else "ABOVE"
     print(f"median ratio {ratio:.3f}, {verdict} the bound of {BOUND}")
-    return 0 if ratio <= BOUND else 1
+    return ratio <= BOUND
+
+
+def _report_formats(rows: list[dict[str, float]]) -> bool:
+    print(f"\n{'wire format':<17}  {'median ms':>9}  {'ratio':>6}  {'least':>6}  {'most':>6}")
+    worst = 0.0
+    for kind in KINDS:
+        ratios = [row[kind] / row[KINDS[0]] for row in rows]
+        ratio = statistics.median(ratios)
+        spent = 1e3 * statistics.median(row[kind] for row in rows)
+        print(f"{kind:<17}  {spent:>9.2f}  {ratio:>6.2f}  {min(ratios):>6.2f}  {max(ratios):>6.2f}")
+        worst = max(worst, ratio)
+    verdict = "within" if worst <= FORMAT_BOUND else "ABOVE"
+    print(f"highest median ratio {worst:.2f}, {verdict} the bound of {FORMAT_BOUND}")
+    return worst <= FORMAT_BOUND
+
+
+def main() -> int:
+    """Run the benchmark and print its tables."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="against the naive gateway; 0 leaves it out")
+    parser.add_argument("--calls", type=int, default=100, help="calls to the naive gateway in each round")
+    parser.add_argument("--format-rounds", type=int, default=7, help="of all wire formats; 0 leaves them out")
+    parser.add_argument("--in-flight", type=int, default=32)
+    options = parser.parse_args()
+    flight = options.in_flight
+    with running("bench.provider") as provider:
+        url = f"http://127.0.0.1:{provider.port}"
+        with running("bench.naive_gateway", url) as naive, running("bench.gateway", url) as ours:
+            _warm_up(ours, flight)
+            print(f"CPU per Complete of {EVENTS} events, {flight} in flight")
+            passed = True
+            if options.rounds:
+                passed = _report_naive(_against_naive(naive, ours, options.rounds, options.calls, flight))
+            if options.format_rounds:
+                formats = _by_format(ours, options.format_rounds, options.calls * 4, flight)
+                passed = _report_formats(formats) and passed
+    return 0 if passed else 1
 
 
 if __name__ == "__main__":

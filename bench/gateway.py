@@ -1,4 +1,4 @@
-"""This service as it is served, in front of one Anthropic-shaped provider.
+"""This service as it is served, in front of one provider that speaks every wire format.
 
 Run as `python -m bench.gateway PROVIDER_URL [LEDGER_URL]`: prints the port, serves until its standard input ends. No
 ledger is kept unless one is named.
@@ -12,6 +12,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+from bench.answers import KINDS
 from modelmeter_server import app
 from modelmeter_server.config import LedgerSettings, ProviderSettings, ServerSettings, Settings
 
@@ -29,11 +30,13 @@ def _end_with_input() -> None:
 
 
 def main(url: str, ledger: str = "none") -> None:
-    """Serve `bench/<any model>` until the standard input ends."""
+    """Serve `<kind>/<any model>` until the standard input ends."""
     settings = Settings(
         server=ServerSettings(listen=("127.0.0.1:0",)),
         ledger=LedgerSettings(url=ledger),
-        providers=(ProviderSettings(name="bench", kind="anthropic", base_url=url, allow_direct_models=True),),
+        providers=tuple(
+            ProviderSettings(name=kind, kind=kind, base_url=url, allow_direct_models=True) for kind in KINDS
+        ),
     )
     threading.Thread(target=_end_with_input, daemon=True).start()
     app.run(settings, _announce)

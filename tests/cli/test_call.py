@@ -10,7 +10,7 @@ import uuid
 
 import pytest
 
-from modelmeter.v1 import completion_pb2, error_pb2, model_service_pb2, usage_pb2
+from modelmeter.v1 import completion_pb2, error_pb2, message_pb2, model_service_pb2, usage_pb2
 from modelmeter.v1.model_service_pb2 import StreamCompleteResponse
 from tests.support.command_line import COMMAND, run, run_on_terminal, started
 from tests.support.scripted_service import answering, completion, failing, model_error, streaming
@@ -231,7 +231,8 @@ async def test_every_option_arrives_in_the_request(service, address, tmp_path):
         *("call", "m", "Hi", "--no-stream", "--system", "Be short.", "--schema", "schema.json"),
         *("--schema-mode", "FORCED_TOOL", "--tool", "one.json", "--tool", "two.json"),
         *("--max-output-tokens", "7", "--temperature", "0.5", "--effort", "low", "--call-id", call_id),
-        *("--label", "team=a=b", "--label", "run=1"),
+        *("--label", "team=a=b", "--label", "run=1", "--cache-system", "--end-user", "u1"),
+        *("--provider-options", '{"tools": [{"type": "web_search"}]}'),
         env={"MODELMETER_ADDRESS": address},
         cwd=tmp_path,
     )
@@ -248,6 +249,9 @@ async def test_every_option_arrives_in_the_request(service, address, tmp_path):
         reasoning_effort=model_service_pb2.REASONING_EFFORT_LOW,
         call_id=call_id,
         labels={"team": "a=b", "run": "1"},
+        system_cache_breakpoint=message_pb2.CacheBreakpoint(),
+        end_user_id="u1",
+        provider_options_json='{"tools": [{"type": "web_search"}]}',
     )
     expected.tools.add(name="a", description="A.", parameters_json='{"z": 1, "a": 2}', strict=True)
     expected.tools.add(name="b")

@@ -7,13 +7,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
-from modelmeter import AsyncClient, Client, Completion, Model, StreamEvent
+from modelmeter import AsyncClient, Client, Completion, Embeddings, Model, StreamEvent, TokenCount
 
 
 class Face(Protocol):
     """What the tests do with a client."""
 
     async def complete(self, *args: Any, **options: Any) -> Completion: ...
+    async def count_tokens(self, *args: Any, **options: Any) -> TokenCount: ...
+    async def embed(self, *args: Any, **options: Any) -> Embeddings: ...
     async def models(self, **options: Any) -> list[Model]: ...
     async def model(self, *args: Any, **options: Any) -> Model: ...
     async def events(self, *args: Any, **options: Any) -> list[StreamEvent]:
@@ -37,6 +39,12 @@ class AsyncFace:
 
     async def complete(self, *args: Any, **options: Any) -> Completion:
         return await self._client.complete(*args, **options)
+
+    async def count_tokens(self, *args: Any, **options: Any) -> TokenCount:
+        return await self._client.count_tokens(*args, **options)
+
+    async def embed(self, *args: Any, **options: Any) -> Embeddings:
+        return await self._client.embed(*args, **options)
 
     async def models(self, **options: Any) -> list[Model]:
         return await self._client.models(**options)
@@ -67,6 +75,12 @@ class SyncFace:
 
     async def complete(self, *args: Any, **options: Any) -> Completion:
         return await asyncio.to_thread(self._client.complete, *args, **options)
+
+    async def count_tokens(self, *args: Any, **options: Any) -> TokenCount:
+        return await asyncio.to_thread(self._client.count_tokens, *args, **options)
+
+    async def embed(self, *args: Any, **options: Any) -> Embeddings:
+        return await asyncio.to_thread(self._client.embed, *args, **options)
 
     async def models(self, **options: Any) -> list[Model]:
         return await asyncio.to_thread(self._client.models, **options)

@@ -62,6 +62,8 @@ async def test_every_rpc_of_the_service_has_a_method(client, service):
     await client.events("m", "hi")
     await client.models()
     await client.model("m")
+    await client.count_tokens("m", "hi")
+    await client.embed("m", "hi")
     called = {type(request).__name__.removesuffix("Request") for request in service.requests}
     assert called == set(METHODS)
 

@@ -8,11 +8,14 @@ import uuid
 from typing import Any, get_type_hints
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from hypothesis import given
 from hypothesis import strategies as st
 
 from modelmeter import (
     Audio,
+    CacheBreakpoint,
+    Cached,
     CompleteOptions,
     Continuation,
     Document,
@@ -53,6 +56,8 @@ OPTIONS: dict[str, tuple[str, Any]] = {
     "retry_policy": ("retry_policy", RetryPolicy(max_attempts=2)),
     "labels": ("labels", {"team": "a"}),
     "system_trust": ("system_trust", "TRUSTED"),
+    "system_cache_breakpoint": ("system_cache_breakpoint", CacheBreakpoint(300)),
+    "end_user_id": ("end_user_id", "u1"),
     "replay_only": ("replay_only", True),
 }
 PROMPT = {"model", "text", "messages"}
@@ -125,6 +130,33 @@ def test_an_empty_prompt_is_sent_for_the_server_to_refuse():
     assert complete_request("m", "").WhichOneof("prompt") == "text"
     assert complete_request("m", []).WhichOneof("prompt") == "messages"
     assert complete_request("m").WhichOneof("prompt") is None
+
+
+def test_a_cached_part_is_the_part_with_a_mark():
+    image = Image("image/png", b"png")
+    plain = complete_request("m", [Message.user("see", image, ToolResult("id", "42"))])
+    parts = [Cached("see"), Cached(image, ttl=3600), Cached(ToolResult("id", "42"), ttl=0.5)]
+    marked = complete_request("m", [Message.user(*parts)])
+    told = [part.cache_breakpoint for part in marked.messages.messages[0].parts]
+    assert told == [
+        message_pb2.CacheBreakpoint(),
+        message_pb2.CacheBreakpoint(ttl=Duration(seconds=3600)),
+        message_pb2.CacheBreakpoint(ttl=Duration(nanos=500_000_000)),
+    ]
+    for part in marked.messages.messages[0].parts:
+        assert part.HasField("cache_breakpoint")
+        part.ClearField("cache_breakpoint")
+    assert marked.messages == plain.messages
+
+
+def test_tools_and_instructions_are_marked_by_a_breakpoint():
+    tools = [Tool("a", cache_breakpoint=CacheBreakpoint(300)), Tool("b")]
+    request = complete_request("m", "hi", tools=tools, system_cache_breakpoint=CacheBreakpoint())
+    assert [tool.HasField("cache_breakpoint") for tool in request.tools] == [True, False]
+    assert request.tools[0].cache_breakpoint.ttl.seconds == 300
+    assert not request.system_cache_breakpoint.HasField("ttl")
+    with pytest.raises(ValueError, match="ttl is a number of seconds"):
+        complete_request("m", [Message.user(Cached("a", ttl=math.nan))])
 
 
 def test_messages_keep_their_parts():

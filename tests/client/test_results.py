@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from modelmeter import _wire, enums, events, messages, results
 from modelmeter import errors as client_errors
 from modelmeter._results import completion_from, model_from, usage_from
-from modelmeter.v1 import completion_pb2, error_pb2, message_pb2, model_service_pb2, usage_pb2
+from modelmeter.v1 import completion_pb2, embedding_pb2, error_pb2, message_pb2, model_service_pb2, usage_pb2
 
 COUNTERS = [name for name in usage_pb2.Usage.DESCRIPTOR.fields_by_name if name != "hosted_tool_requests"]
 MIRRORS = [
@@ -48,6 +48,12 @@ ENUMS = [
     (enums.Role, _wire.ROLE, message_pb2.Role.DESCRIPTOR),
     (enums.Sensitivity, _wire.SENSITIVITY, message_pb2.Sensitivity.DESCRIPTOR),
     (enums.Trust, _wire.TRUST, message_pb2.Trust.DESCRIPTOR),
+    (enums.ModelTask, _wire.MODEL_TASK, model_service_pb2.ModelTask.DESCRIPTOR),
+    (
+        enums.EmbeddingInputType,
+        _wire.EMBEDDING_INPUT_TYPE,
+        embedding_pb2.EmbeddingInputType.DESCRIPTOR,
+    ),
     (enums.ToolMode, _wire.TOOL_MODE, message_pb2.ToolChoice.Mode.DESCRIPTOR),
     (enums.SchemaMode, _wire.SCHEMA_MODE, model_service_pb2.SchemaMode.DESCRIPTOR),
     (enums.ReasoningEffort, _wire.REASONING_EFFORT, model_service_pb2.ReasoningEffort.DESCRIPTOR),

@@ -13,8 +13,27 @@ import pytest
 from google.protobuf.descriptor import Descriptor
 
 import modelmeter
-from modelmeter.v1 import completion_pb2, error_pb2, message_pb2, model_service_pb2, usage_pb2
-from modelmeter_server.core import answers, calls, errors, models, outcomes, pricing, requests, usage
+from modelmeter.v1 import (
+    completion_pb2,
+    embedding_pb2,
+    error_pb2,
+    message_pb2,
+    model_service_pb2,
+    token_count_pb2,
+    usage_pb2,
+)
+from modelmeter_server.core import (
+    answers,
+    calls,
+    embeddings,
+    errors,
+    models,
+    outcomes,
+    pricing,
+    requests,
+    token_count,
+    usage,
+)
 from modelmeter_server.engine import stream
 from tests.support import ROOT
 from tests.support.markdown import code_words, table
@@ -28,6 +47,47 @@ FOR_THE_RECORD = "is kept for the record and is not sent"
 AS_IT_CAME = "the message itself, for fields that this client does not know yet"
 CONSTANT = "is the same for every answer, so that only the wire writes it"
 DERIVED = "is worked out from another field"
+
+
+OF_THE_PART = {"cache_breakpoint": "stands in the part on the wire, whatever the part holds"}
+# What an answer of text has, and a count and vectors inherit without a use for it.
+OF_AN_ANSWER = {
+    "result": "holds the answer itself",
+    "model": FROM_THE_MODEL,
+    "labels": "are the caller's own, for the record",
+    "price_factor": OF_THE_COST,
+    **dict.fromkeys(
+        [
+            "additional_usage",
+            "continuation",
+            "estimated_output_tokens",
+            "finish",
+            "hosted_tools",
+            "service_tier",
+            "stop_reason",
+            "structured_json",
+            "text",
+            "tool_calls",
+            "truncated",
+        ],
+        "belongs to answers of text",
+    ),
+}
+OF_A_BILL = dict.fromkeys(
+    [
+        "attempts",
+        "attempts_total",
+        "certainty",
+        "cost",
+        "model_served",
+        "provider_response_id",
+        "replayed",
+        "settled",
+        "timings",
+        "usage",
+    ],
+    "a count has no bill and no record",
+)
 
 
 @dataclass(frozen=True)
@@ -101,6 +161,26 @@ WORDS = [
         },
     ),
     Word(error_pb2.Attempt, (calls.Attempt,), modelmeter.Attempt),
+    Word(
+        token_count_pb2.TokenCount,
+        (token_count.TokenCount, calls.CallOutcome),
+        modelmeter.TokenCount,
+        only_proto={"target": FROM_THE_MODEL},
+        only_core=OF_AN_ANSWER | OF_A_BILL,
+        only_client={"proto": AS_IT_CAME},
+    ),
+    Word(
+        embedding_pb2.Embeddings,
+        (embeddings.Embeddings, calls.CallOutcome),
+        modelmeter.Embeddings,
+        only_proto={
+            "target": FROM_THE_MODEL,
+            "sensitivity": FROM_THE_MODEL,
+            "dimensions": "is the length of the vectors, a property in the core",
+        },
+        only_core=OF_AN_ANSWER,
+        only_client={"proto": AS_IT_CAME},
+    ),
     Word(completion_pb2.Timings, (calls.Timings,), modelmeter.Timings),
     Word(completion_pb2.HostedTool, (answers.HostedTool,), modelmeter.HostedTool),
     Word(completion_pb2.CompletionStarted, (stream.Started,), modelmeter.Started),
@@ -124,15 +204,18 @@ WORDS = [
     ),
     Word(completion_pb2.UsageSnapshot, (stream.UsageTold,), modelmeter.UsageSnapshot),
     Word(message_pb2.ToolCall, (answers.ToolCall,), modelmeter.ToolCall),
-    Word(message_pb2.ToolCall, (requests.ToolCallPart,), None),
-    Word(message_pb2.ToolResult, (requests.ToolResultPart,), modelmeter.ToolResult),
+    Word(message_pb2.ToolCall, (requests.ToolCallPart,), None, only_core=OF_THE_PART),
+    Word(message_pb2.ToolResult, (requests.ToolResultPart,), modelmeter.ToolResult, only_core=OF_THE_PART),
     Word(message_pb2.Continuation, (requests.Continuation,), modelmeter.Continuation),
     Word(message_pb2.Message, (requests.Message,), modelmeter.Message),
     Word(
         message_pb2.Media,
         (requests.MediaPart,),
         modelmeter.Image,
-        only_core={"kind": "tells image, audio and document apart, which are fields of Part on the wire"},
+        only_core={
+            **OF_THE_PART,
+            "kind": "tells image, audio and document apart, which are fields of Part on the wire",
+        },
     ),
     Word(
         message_pb2.Tool,
@@ -155,6 +238,12 @@ WORDS = [
         },
     ),
     Word(
+        model_service_pb2.EmbedRequest,
+        (embeddings.EmbeddingRequest,),
+        modelmeter.EmbedOptions,
+        renamed_by_client={"provider_options_json": "provider_options"},
+    ),
+    Word(
         model_service_pb2.Model,
         (models.ModelSpec,),
         modelmeter.Model,
@@ -165,7 +254,9 @@ WORDS = [
             "buffered": "is the deployment's business",
             "allow_remote_media": "is the deployment's business",
             "hosted_tools": "is the deployment's business",
+            "service_tier": "is the deployment's business",
             "reasoning_dialect": "is the deployment's business",
+            "embedding_dialect": "is the deployment's business",
             **dict.fromkeys(
                 (
                     "abort_stops_billing",
@@ -187,10 +278,17 @@ WORDS = [
         model_service_pb2.ModelCapabilities,
         (models.Capabilities,),
         modelmeter.ModelCapabilities,
-        only_core={"enforces_native_schema": "decides a check of ours, and is nothing to choose by"},
+        only_core={
+            "enforces_native_schema": "decides a check of ours, and is nothing to choose by",
+            "cache_marks": "is told by the refusal of a mark, with the places and times there are",
+            "end_user_id": "is told by the refusal of an id",
+        },
     ),
 ]
-POSITIONAL = {"model", "text", "messages"}
+POSITIONAL = {
+    modelmeter.CompleteOptions: {"model", "text", "messages"},
+    modelmeter.EmbedOptions: {"model", "inputs"},
+}
 """Fields of a request that are parameters of the client's methods and no options."""
 
 each_word = pytest.mark.parametrize("word", WORDS, ids=lambda word: word.proto.DESCRIPTOR.name)
@@ -209,8 +307,8 @@ def of_core(word: Word) -> set[str]:
 
 def of_client(word: Word) -> set[str]:
     client: Any = word.client
-    if client is modelmeter.CompleteOptions:
-        return {*client.__annotations__, *POSITIONAL}
+    if client in POSITIONAL:
+        return {*client.__annotations__, *POSITIONAL[client]}
     return {each.name for each in fields(client)} - {"_"}
 
 
@@ -250,6 +348,13 @@ ENUMS = [
         "REASONING_EFFORT_",
         requests.ReasoningEffort,
         modelmeter.ReasoningEffort,
+    ),
+    (model_service_pb2.ModelTask, "MODEL_TASK_", models.Task, modelmeter.ModelTask),
+    (
+        embedding_pb2.EmbeddingInputType,
+        "EMBEDDING_INPUT_TYPE_",
+        embeddings.InputType,
+        modelmeter.EmbeddingInputType,
     ),
     (message_pb2.Sensitivity, "SENSITIVITY_", requests.Sensitivity, modelmeter.Sensitivity),
     (message_pb2.Role, "ROLE_", requests.Role, modelmeter.Role),

@@ -104,6 +104,10 @@ def fields(name: str, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
             # A result alone is refused where it must carry the name of its call.
             plain if kind == "gemini" else with_result,
         ),
+        "system_cache_breakpoint": (
+            {**plain, "system": "Be kind.", "system_cache_breakpoint": message_pb2.CacheBreakpoint()},
+            {**plain, "system": "Be kind."},
+        ),
         "labels": ({**plain, "labels": {"a": "b"}}, plain),
         "effect": ({**plain, "effect": model_service_pb2.Effect(run_id="r", key="k")}, plain),
         "ceiling": ({**plain, "ceiling": model_service_pb2.CallCeiling(tokens=1)}, plain),
@@ -125,6 +129,7 @@ SIMPLE: dict[str, Any] = {
     "replay_only": True,
     "call_id": "7d3cfb0a-3a4e-4f0e-9d0b-0c6f5a1e2b3c",
     "system_trust": message_pb2.TRUST_TRUSTED,
+    "end_user_id": "u1",
 }
 
 
@@ -315,6 +320,26 @@ def test_what_a_part_becomes_is_what_its_row_says(part, kind):
     calls = {"tool_use", "toolUse", "functionCall", "function_call", "function", "custom_tool_call", "custom"}
     beside = calls if part == "tool_result" else set()
     assert written - beside == said
+
+
+def members(value: Any) -> set[str]:
+    """Return every name in a JSON value."""
+    if isinstance(value, list):
+        return {name for each in value for name in members(each)}
+    return {*value}.union(*map(members, value.values())) if isinstance(value, dict) else set()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mark_of_what_to_cache_is_written_as_its_row_says(kind):
+    cell = PART_ROWS["cache_breakpoint"][COLUMNS[kind]]
+    plain = prompt(message_pb2.Part(text="Hi"), message_pb2.Part(text="Ho"))
+    mark = message_pb2.CacheBreakpoint()
+    marked = prompt(message_pb2.Part(text="Hi", cache_breakpoint=mark), message_pb2.Part(text="Ho"))
+    before, after = sent(kind, messages=plain), sent(kind, messages=marked)
+    if cell.startswith("refused"):
+        assert after is None
+        return
+    assert code_words(cell)[0] in members(after) - members(before)
 
 
 # Refusals

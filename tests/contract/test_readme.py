@@ -81,8 +81,15 @@ def test_what_is_said_to_be_refused_is_refused(field):
 
 def test_methods_said_to_be_missing_are_missing():
     service = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"]
-    assert set(service.methods_by_name) == {"Complete", "StreamComplete", "ListModels", "GetModel"}
-    assert "There are no such methods." in LIMITS
+    assert set(service.methods_by_name) == {
+        "Complete",
+        "StreamComplete",
+        "CountTokens",
+        "Embed",
+        "ListModels",
+        "GetModel",
+    }
+    assert "There is no such method." in LIMITS
 
 
 def test_every_folder_of_the_repository_is_listed():

@@ -433,10 +433,14 @@ def test_an_option_cannot_change_how_the_model_thinks():
     ]
 
 
-def test_tools_of_the_provider_are_refused_and_never_dropped():
+def test_tools_of_the_provider_stand_beside_the_callers():
     model = model_of(BEDROCK, hosted_tools=frozenset({"nova_grounding"}))
-    request = ask("Hi", provider_options_json='{"tools":[{"type":"nova_grounding"}]}')
-    assert cannot(request, model) == ["provider_options_json.tools"]
+    options = '{"tools":[{"systemTool":{"name":"nova_grounding"}}]}'
+    own = {"systemTool": {"name": "nova_grounding"}}
+    alone = body_of(ask("Hi", provider_options_json=options), model)
+    assert (alone["toolConfig"], "tools" in alone) == ({"tools": [own]}, False)
+    beside = body_of(ask("Hi", provider_options_json=options, tools=(Tool(name="look"),)), model)
+    assert [*map(list, beside["toolConfig"]["tools"])] == [["toolSpec"], ["systemTool"]]
 
 
 def test_media_in_a_bucket_would_be_fetched_and_are_refused():

@@ -20,6 +20,7 @@ import modelmeter
 from modelmeter_server.core.answers import FREE_TEXT, Answer
 from modelmeter_server.core.errors import Failure
 from modelmeter_server.core.outcomes import Cause, Certainty, Code, Disposition, Kind, Stage
+from modelmeter_server.drivers import renewal
 from modelmeter_server.drivers.bedrock import MissingExtra, SigV4, signing
 from modelmeter_server.drivers.http import Endpoint, Timeouts
 from modelmeter_server.drivers.http_driver import HttpCall, HttpDriver
@@ -97,7 +98,9 @@ async def driver_of(url: str, chain: Chain, **options: Any) -> AsyncIterator[Htt
 
 def call_of(driver: HttpDriver, text: str = "Hi", ears: Ears | None = None) -> HttpCall:
     prepared = driver.prepare(ask(text), MODEL)
-    return driver.start(prepared, MODEL, FREE_TEXT, ears or Ears(), deltas=False)
+    call = driver.start(prepared, MODEL, FREE_TEXT, ears or Ears(), deltas=False)
+    assert isinstance(call, HttpCall)
+    return call
 
 
 def signature_of(request: RecordedRequest, secret: str) -> str:
@@ -173,7 +176,7 @@ async def test_credentials_that_expire_are_renewed_before_they_do():
 
 
 async def test_a_renewal_in_good_time_keeps_no_call_waiting(monkeypatch):
-    monkeypatch.setattr(signing, "_BETWEEN_RENEWALS", -1.0)
+    monkeypatch.setattr(renewal, "BETWEEN_RENEWALS", -1.0)
     now = [NOW]
     renewing, may_renew = threading.Event(), threading.Event()
 
@@ -244,7 +247,7 @@ async def test_credentials_that_cannot_be_fetched_now_may_be_there_later():
 async def test_the_wait_for_credentials_is_bounded_like_that_for_a_connection():
     chain = Chain(lasting())
     chain.held = threading.Event()
-    timeouts = Timeouts(connect=0.05)
+    timeouts = Timeouts(connect=0.3)
     async with FaultServer(ANSWER) as server, driver_of(server.url, chain, timeouts=timeouts) as driver:
         result = await call_of(driver).run()
         assert isinstance(result, Failure)

@@ -65,7 +65,9 @@ def _driver(scene: Scene, landing: Landing, authority: Authority) -> HttpDriver:
 
 def _call(driver: HttpDriver, ears: Ears, size: int = 2) -> HttpCall:
     prepared = PreparedRequest(target="/v1/messages", body=b"x" * size)
-    return driver.start(prepared, MODEL, FREE_TEXT, ears, deltas=False)
+    call = driver.start(prepared, MODEL, FREE_TEXT, ears, deltas=False)
+    assert isinstance(call, HttpCall)
+    return call
 
 
 @pytest.mark.parametrize("landing", LANDINGS, ids=[landing.name for landing in LANDINGS])

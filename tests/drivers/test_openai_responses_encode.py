@@ -23,7 +23,7 @@ from modelmeter_server.core.requests import (
 )
 from modelmeter_server.drivers.driver import RequestRefused
 from modelmeter_server.drivers.openai_responses import encode
-from modelmeter_server.drivers.openai_responses.strict_schema import MAX_COMPLAINTS, strict_complaints
+from modelmeter_server.drivers.strict_schema import MAX_COMPLAINTS, strict_complaints
 from tests.support import completion_requests
 from tests.support.completion_requests import OPENAI, ask, ask_messages, ask_native, assistant, user
 

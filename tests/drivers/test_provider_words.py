@@ -42,7 +42,18 @@ def answer(word: str) -> Answer:
         model_served=word,
         provider_response_id=word,
         provider_request_id=word,
-        hosted_tools=(HostedTool(type=word, id=word, status=word),),
+        hosted_tools=(
+            HostedTool(
+                type=word,
+                id=word,
+                status=word,
+                name=word,
+                server=word,
+                arguments_json=json.dumps(KEY),
+                result_json=json.dumps(word),
+                error=word,
+            ),
+        ),
         service_tier=word,
     )
 

@@ -205,8 +205,24 @@ async def test_an_answer_says_what_was_said():
 )
 async def test_a_tool_is_called_when_the_request_demands_it(wire, choice, called):
     request = request_of(tools=(LOOK, LISTEN), tool_choice=choice)
+    if wire == Wire.BEDROCK.value and choice is not None and choice.mode is ToolMode.NONE:
+        assert refusals_of(driver_of(own={"wire": wire}), "own", request) == ["tool_choice.mode"]
+        return
     answer = await answered(driver_of(own={"wire": wire}), "own", request)
     assert [call.name for call in answer.tool_calls] == called
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+@pytest.mark.parametrize("wire", [wire.value for wire in Wire])
+async def test_every_wire_tells_the_scripted_figures_in_its_own_arithmetic(wire, buffered):
+    usage = {"input": 900, "output": 70, "cache_read": 500, "reasoning": 20}
+    driver = driver_of(own={"wire": wire, "text": "One.", "usage": usage})
+    answer = await started(driver, "own", buffered=buffered).run()
+    assert isinstance(answer, Answer)
+    assert answer.usage is not None
+    told = answer.usage
+    assert (told.input_tokens, told.output_tokens, told.cache_read_tokens) == (900, 70, 500)
+    assert told.reasoning_tokens == (None if wire == "bedrock" else 20)
 
 
 @pytest.mark.parametrize("wire", [wire.value for wire in Wire])

@@ -178,6 +178,27 @@ async def test_the_document_s_sequence_recovers_as_it_says():
             "UNACCOUNTED UNKNOWN PROVIDER",
         ),
         ({"wire": "openai_responses", "cut_after": 2}, "UNAVAILABLE UNKNOWN NETWORK"),
+        ({"wire": "chat_completions", "cut_after": 3}, "UNACCOUNTED UNKNOWN NETWORK"),
+        ({"wire": "chat_completions", "cut_after": -2}, "answer UNKNOWN"),
+        ({"wire": "chat_completions", "cut_after": -1}, "answer EXACT"),
+        ({"wire": "chat_completions", "refusal": "No."}, "UNUSABLE EXACT PROVIDER"),
+        ({"wire": "chat_completions", "stop_reason": "abort"}, "INTERRUPTED EXACT PROVIDER"),
+        ({"wire": "chat_completions", "error": {"type": "insufficient_quota"}}, "REFUSED NONE PROVIDER"),
+        ({"wire": "gemini", "cut_after": 2}, "INTERRUPTED AT_LEAST NETWORK"),
+        ({"wire": "gemini", "refusal": "No."}, "UNUSABLE EXACT PROVIDER"),
+        ({"wire": "gemini", "usage": {"final": False}}, "answer AT_LEAST"),
+        (
+            {"wire": "gemini", "status": 429, "error": {"type": "RESOURCE_EXHAUSTED"}},
+            "RATE_LIMITED NONE PROVIDER",
+        ),
+        ({"wire": "bedrock", "cut_after": 1}, "UNAVAILABLE UNKNOWN NETWORK"),
+        ({"wire": "bedrock", "cut_after": -1}, "UNACCOUNTED UNKNOWN NETWORK"),
+        ({"wire": "bedrock", "refusal": "No."}, "UNUSABLE EXACT PROVIDER"),
+        ({"wire": "bedrock", "error": {"type": "throttlingException"}}, "RATE_LIMITED NONE PROVIDER"),
+        (
+            {"wire": "bedrock", "status": 400, "error": {"type": "ValidationException"}},
+            "REFUSED NONE PROVIDER",
+        ),
     ],
 )
 async def test_a_script_of_one_s_own_reaches_every_other_ending(play, expected):

@@ -119,6 +119,14 @@ def test_a_key_becomes_what_it_says(keys, field, value):
             {"wire": "openai_responses", "usage": {"final": False}},
             ".usage.final: this wire tells usage in its last",
         ),
+        (
+            {"wire": "bedrock", "usage": {"final": False}},
+            ".usage.final: this wire tells usage in its last",
+        ),
+        (
+            {"wire": "gemini", "usage": {"input": 9, "cache_write": 2}},
+            ".usage.cache_write: this wire tells no cache writes",
+        ),
         ({"tool_calls": [1]}, ".tool_calls[0]: is not a table; write { key = value, ... }"),
         ({"tool_calls": [{"arguments": 1}]}, ".tool_calls[0].arguments: has the wrong type"),
         ({"structured": float("nan")}, ".structured: holds a value that JSON does not have"),

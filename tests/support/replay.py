@@ -105,8 +105,10 @@ def started(
     model = model_of(script, **model_fields)
     witness = observer or Witness()
     prepared = driver.prepare(request, model)
-    witness.call = driver.start(prepared, model, expectation_of(request, model), witness, deltas=True)
-    return witness.call
+    call = driver.start(prepared, model, expectation_of(request, model), witness, deltas=True)
+    assert isinstance(call, HttpCall)
+    witness.call = call
+    return call
 
 
 async def played(

@@ -10,7 +10,7 @@ Nothing here sleeps: `reached` is set when a hanging script runs, `cancelled` wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NoReturn
 
@@ -19,10 +19,14 @@ import grpc.aio
 from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
-from modelmeter.v1 import completion_pb2, error_pb2, usage_pb2
+from modelmeter.v1 import completion_pb2, embedding_pb2, error_pb2, token_count_pb2, usage_pb2
 from modelmeter.v1.model_service_pb2 import (
     CompleteRequest,
     CompleteResponse,
+    CountTokensRequest,
+    CountTokensResponse,
+    EmbedRequest,
+    EmbedResponse,
     GetModelRequest,
     GetModelResponse,
     ListModelsRequest,
@@ -58,6 +62,8 @@ class ScriptedService(ModelServiceServicer):
         self._scripts: dict[str, Script] = {
             "Complete": answering(completion(text="hello")),
             "StreamComplete": streaming(StreamCompleteResponse(completion=completion())),
+            "CountTokens": returning(counted(7)),
+            "Embed": returning(embedded([0.6, 0.8])),
             "ListModels": returning(ListModelsResponse()),
             "GetModel": returning(GetModelResponse()),
         }
@@ -84,6 +90,16 @@ class ScriptedService(ModelServiceServicer):
         """Play the script."""
         async for response in self._take("StreamComplete", request, context):
             yield response
+
+    async def CountTokens(self, request: CountTokensRequest, context: Any) -> CountTokensResponse:
+        """Play the script."""
+        response: CountTokensResponse = await self._take("CountTokens", request, context)
+        return response
+
+    async def Embed(self, request: EmbedRequest, context: Any) -> EmbedResponse:
+        """Play the script."""
+        response: EmbedResponse = await self._take("Embed", request, context)
+        return response
 
     async def ListModels(self, request: ListModelsRequest, context: Any) -> ListModelsResponse:
         """Play the script."""
@@ -136,6 +152,20 @@ def returning(response: Any) -> Script:
 def completion(**fields: Any) -> completion_pb2.Completion:
     """Return an answer that says how sure its bill is, as every one of the service does."""
     return completion_pb2.Completion(**{"certainty": usage_pb2.CERTAINTY_EXACT, **fields})
+
+
+def counted(tokens: int, **fields: Any) -> CountTokensResponse:
+    """Return a count."""
+    return CountTokensResponse(count=token_count_pb2.TokenCount(input_tokens=tokens, **fields))
+
+
+def embedded(*vectors: Sequence[float], **fields: Any) -> EmbedResponse:
+    """Return vectors that say how sure their bill is."""
+    told = {"certainty": usage_pb2.CERTAINTY_EXACT, "dimensions": len(vectors[0]), **fields}
+    answer = embedding_pb2.Embeddings(
+        vectors=[embedding_pb2.Vector(values=vector) for vector in vectors], **told
+    )
+    return EmbedResponse(embeddings=answer)
 
 
 def answering(answer: completion_pb2.Completion) -> Script:

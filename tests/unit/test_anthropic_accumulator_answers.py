@@ -319,6 +319,16 @@ def test_other_stop_reasons_pass_untouched(reason: str | None, finish: Finish, t
         assert (outcome.stop_reason, outcome.finish, outcome.truncated) == (reason or "", finish, truncated)
 
 
+def test_a_pause_goes_on_from_the_turn_with_its_hosted_tools():
+    use = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "rust"}}
+    block = [wire.opened(0, **{**use, "input": {}}), wire.json_piece(0, '{"query":"rust"}'), wire.closed(0)]  # type: ignore[arg-type]
+    for outcome in outcomes(block, wire.text_block(1, "so far"), reason="pause_turn"):
+        assert isinstance(outcome, Answer)
+        assert outcome.continuation is not None
+        ((turn),) = json.loads(outcome.continuation.state_json)
+        assert turn == {"role": "assistant", "content": [use, {"type": "text", "text": "so far"}]}
+
+
 # One JSON body
 
 

@@ -219,7 +219,8 @@ def test_the_providers_own_tools_are_no_calls_of_the_callers():
     cited = [*wire.text_block(2, "Ruby 4")[:-1], wire.delta(2, citation={"title": "t"}), wire.closed(2)]
     outcome = answer(BedrockAccumulator(), wire.stream(searched, result, cited))
     assert (outcome.text, outcome.tool_calls) == ("Ruby 4", ())
-    assert outcome.hosted_tools == (HostedTool(type="nova_grounding", id="call_0"),)
+    told: Any = {"arguments_json": '{"q":1}', "result_json": '[{"text":"[HIDDEN]"}]', "status": "success"}
+    assert outcome.hosted_tools == (HostedTool(type="nova_grounding", id="call_0", **told),)
     called = answer(
         BedrockAccumulator(),
         wire.stream(searched, result, cited, wire.tool_block(3, "look"), reason="tool_use"),

@@ -101,6 +101,8 @@ def test_a_table_changes_what_it_names_and_nothing_else(dialect_of):
         ),
         ('{ media = ["video"] }', 'p.dialect.media: "video" is not a known value; known are image, audio'),
         ('{ reasoning_efforts = ["ultra"] }', 'p.dialect.reasoning_efforts: "ultra" is not a known value'),
+        ('{ cache_marks = "all" }', 'p.dialect.cache_marks: "all" is not a known value'),
+        ('{ end_user_field = "uid" }', 'p.dialect.end_user_field: "uid" is not a known value'),
         ('{ stop_reasons = { x = "over" } }', 'p.dialect.stop_reasons.x: "over" is not a known value'),
         ('{ path = "chat" }', 'p.dialect.path: "chat" cannot be sent'),
         ('{ path = "/a?b=c" }', 'p.dialect.path: "/a?b=c" cannot be sent'),
@@ -146,3 +148,11 @@ def test_a_model_answers_in_a_mode_that_its_dialect_has(load_text, mistakes_of):
     assert mistake == (
         '9: models.m.schema_mode: the dialect of "p" cannot do "native"; write "forced_tool", or remove it'
     )
+
+
+def test_a_tier_is_refused_for_a_server_that_has_none(load_text, mistakes_of):
+    model = '[models.m]\nprovider = "p"\nmodel = "x"\nservice_tier = "flex"\n'
+    (mistake,) = mistakes_of(f'{OWN}dialect = "vllm"\n{model}')
+    assert 'models.m.service_tier: the dialect of "p" has no tiers' in mistake
+    settings = load_text(f"{OWN}dialect = {{ service_tier = true }}\n{model}")
+    assert settings.models[0].service_tier == "flex"

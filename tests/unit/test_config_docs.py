@@ -24,6 +24,7 @@ from modelmeter_server.core.pricing import PriceTable, Tier
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
 from modelmeter_server.rpc.listen import TlsFiles
 from tests.support import ROOT
+from tests.support.google_account import account_file
 
 TEXT = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
 SCRIPTS = ROOT / "examples" / "replay-scripts.toml"
@@ -79,6 +80,7 @@ def folder(tmp_path: Path) -> Path:
     certificate.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
     certificate.private_key_pem.write_to_path(tmp_path / "server.key")
     authority.cert_pem.write_to_path(tmp_path / "authorities.pem")
+    account_file(tmp_path, "https://oauth2.googleapis.com").rename(tmp_path / "vertex-account.json")
     (tmp_path / "openai.key").write_text("sk-3\n")
     (tmp_path / SCRIPTS.name).write_bytes(SCRIPTS.read_bytes())
     return tmp_path
@@ -90,7 +92,7 @@ def folder(tmp_path: Path) -> Path:
         ("server", names(ServerSettings)),
         ("server.tls", names(TlsFiles)),
         ("ledger", names(LedgerSettings)),
-        ("providers.p", names(ProviderSettings) - {"name", "api_key"}),
+        ("providers.p", names(ProviderSettings) - {"name", "api_key", "wire"}),
         ("providers.p.timeouts", names(Timeouts)),
         ("providers.p.limits", names(Limits)),
         ("providers.p.dialect", (names(Dialect) - {"name", "base_url"}) | {"base"}),

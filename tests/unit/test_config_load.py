@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from modelmeter_server.config import Secret, load
 from modelmeter_server.config.kinds import SUPPORTED
-from modelmeter_server.core.models import Capabilities, ModelSpec
+from modelmeter_server.core.models import Capabilities, ModelSpec, Task
 from modelmeter_server.core.pricing import PriceTable, Tier
 from modelmeter_server.core.requests import SchemaCheckPolicy, SchemaMode, Sensitivity
 from modelmeter_server.drivers.replay import KIND, builtin_scripts
@@ -38,7 +38,9 @@ def test_without_a_file_every_script_of_the_replay_provider_is_served():
     assert settings.server.listen == ("127.0.0.1:50051",)
     assert [provider.kind for provider in settings.providers] == ["replay"]
     scripts = builtin_scripts().names
-    assert [(model.name, model.model) for model in settings.models] == [(f"replay/{s}", s) for s in scripts]
+    names = [*scripts, "embedding"]
+    assert [(model.name, model.model) for model in settings.models] == [(f"replay/{s}", s) for s in names]
+    assert [model.name for model in settings.models if model.task is Task.EMBEDDING] == ["replay/embedding"]
     assert {"answer", "cut", "refused", "rate_limited"} <= set(scripts)
 
 
@@ -95,6 +97,7 @@ def test_every_key_of_a_model_arrives(loaded):
         buffered = true
         allow_remote_media = true
         hosted_tools = ["web_search"]
+        service_tier = "flex"
         retry = { max_attempts = 1, ambiguous = false }
         """
     ).models
@@ -110,6 +113,7 @@ def test_every_key_of_a_model_arrives(loaded):
         buffered=True,
         allow_remote_media=True,
         hosted_tools=frozenset({"web_search"}),
+        service_tier="flex",
     )
 
 

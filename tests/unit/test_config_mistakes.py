@@ -135,6 +135,8 @@ price = {
         (MODEL + "retry.max_attempts = 2", 7, "models.m.retry.max_attempts", "not supported by this server"),
         (MODEL + "retry.ambiguous = true", 7, "models.m.retry.ambiguous", "not supported by this server"),
         (MODEL + "hosted_tools = [1]", 7, "models.m.hosted_tools[0]", "is not a string"),
+        (MODEL + 'service_tier = "so fast"', 7, "models.m.service_tier", "is no tier"),
+        (MODEL + "service_tier = 1", 7, "models.m.service_tier", "is an integer"),
         (MODEL + "price = {}", 7, "models.m.price", 'lacks "currency"'),
         (PRICE.replace("USD", "usd"), 8, "models.m.price.currency", "three capital letters"),
         (PRICE + 'cache_read = "-1"', 11, "models.m.price.cache_read", "between 0 and"),

@@ -149,7 +149,8 @@ def test_code_that_google_ran_is_a_hosted_tool_with_its_outcome():
         wire.text("one"),
     )
     got = answer(make(), data)
-    assert got.hosted_tools == (HostedTool(type="code_execution", id="e1", status="OUTCOME_OK"),)
+    told: Any = {"arguments_json": '{"language":"PYTHON","code":"1"}', "result_json": '{"output":"1"}'}
+    assert got.hosted_tools == (HostedTool(type="code_execution", id="e1", status="OUTCOME_OK", **told),)
     assert (got.text, got.tool_calls) == ("one", ())
 
 
@@ -174,7 +175,9 @@ def test_a_tool_of_googles_side_is_not_told_twice_and_is_no_call_of_the_callers(
         ),
     )
     got = answer(make(), data)
-    assert got.hosted_tools == (HostedTool(type="google_search", id="s1"),)
+    assert got.hosted_tools == (
+        HostedTool(type="google_search", id="s1", arguments_json='{"queries":["a"]}'),
+    )
     assert not got.tool_calls
 
 

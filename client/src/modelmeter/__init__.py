@@ -16,7 +16,7 @@ from ._async import AsyncClient, AsyncCompletionStream
 from ._async_ledger import AsyncLedger
 from ._channel import DEFAULT_TIMEOUT
 from ._ledger_requests import CallFilter, SpendOptions
-from ._requests import CompleteOptions, Prompt
+from ._requests import CompleteOptions, EmbedOptions, Prompt
 from ._sync import Client, CompletionStream
 from ._sync_ledger import Ledger
 from ._version import __version__
@@ -28,11 +28,13 @@ from .enums import (
     CostSource,
     Disposition,
     EffectOutcome,
+    EmbeddingInputType,
     ErrorKind,
     Finish,
     GroupBy,
     HaltMode,
     Landing,
+    ModelTask,
     OnLandedError,
     Operation,
     Period,
@@ -73,6 +75,8 @@ from .errors import (
 from .events import ReasoningDelta, Started, StreamEvent, TextDelta, ToolCallDelta, UsageSnapshot
 from .messages import (
     Audio,
+    CacheBreakpoint,
+    Cached,
     Continuation,
     Document,
     Image,
@@ -102,6 +106,7 @@ from .results import (
     Attempt,
     Completion,
     Cost,
+    Embeddings,
     HostedTool,
     Model,
     ModelCapabilities,
@@ -109,6 +114,7 @@ from .results import (
     PriceTier,
     Standing,
     Timings,
+    TokenCount,
     Usage,
 )
 
@@ -123,6 +129,8 @@ __all__ = [
     "Audio",
     "Booking",
     "BugError",
+    "CacheBreakpoint",
+    "Cached",
     "CallCeiling",
     "CallFilter",
     "CallIdConflictError",
@@ -146,6 +154,9 @@ __all__ = [
     "DrainingError",
     "Effect",
     "EffectOutcome",
+    "EmbedOptions",
+    "EmbeddingInputType",
+    "Embeddings",
     "ErrorKind",
     "FieldViolation",
     "Figure",
@@ -164,6 +175,7 @@ __all__ = [
     "Message",
     "Model",
     "ModelCapabilities",
+    "ModelTask",
     "ModelmeterError",
     "NotConnectedError",
     "OnLandedError",
@@ -195,6 +207,7 @@ __all__ = [
     "Subject",
     "TextDelta",
     "Timings",
+    "TokenCount",
     "Tool",
     "ToolCall",
     "ToolCallDelta",

@@ -13,8 +13,16 @@ from ._asking import ASK_SECONDS, is_worth_asking, verdict
 from ._async_ledger import AsyncLedger
 from ._channel import DEFAULT_TIMEOUT, Metadata, call_metadata, channel_options, check_token, deadline
 from ._lost import CallRecord, error_without_outcome
-from ._requests import CompleteOptions, Prompt, complete_request, stream_request
-from ._results import completion_from, has_outcome, model_from
+from ._requests import (
+    CompleteOptions,
+    EmbedOptions,
+    Prompt,
+    complete_request,
+    count_request,
+    embed_request,
+    stream_request,
+)
+from ._results import completion_from, embeddings_from, has_outcome, model_from, token_count_from
 from ._status import error_at_end, error_from_rpc
 from ._stream import StreamProgress
 from .errors import LostContactError, ModelmeterError
@@ -22,6 +30,7 @@ from .events import StreamEvent, TextDelta
 from .v1.ledger_service_pb2_grpc import LedgerServiceStub
 from .v1.model_service_pb2 import (
     CompleteRequest,
+    EmbedRequest,
     GetModelRequest,
     ListModelsRequest,
     StreamCompleteRequest,
@@ -30,11 +39,11 @@ from .v1.model_service_pb2 import (
 from .v1.model_service_pb2_grpc import ModelServiceStub
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
-    from .results import Completion, Model
+    from .results import Completion, Embeddings, Model, TokenCount
     from .v1 import completion_pb2
     from .v1.ledger_service_pb2_grpc import LedgerServiceAsyncStub
     from .v1.model_service_pb2_grpc import ModelServiceAsyncStub
@@ -228,6 +237,43 @@ class AsyncClient:
             yield stream
         finally:
             stream.cancel()
+
+    async def count_tokens(
+        self,
+        model: str | CompleteRequest,
+        prompt: Prompt | None = None,
+        *,
+        timeout: float | None = None,
+        metadata: Metadata | None = None,
+        **options: Unpack[CompleteOptions],
+    ) -> TokenCount:
+        """Count the input tokens that `complete` would have with the same arguments; nothing is bought."""
+        request = count_request(model, prompt, **options)
+        record = CallRecord(model=request.request.model)
+        response = await self._unary(self._stub.CountTokens, request, record, timeout, metadata)
+        if not response.HasField("count"):
+            raise error_at_end(record)
+        return token_count_from(response.count)
+
+    async def embed(
+        self,
+        model: str | EmbedRequest,
+        inputs: str | Sequence[str] | None = None,
+        *,
+        timeout: float | None = None,
+        metadata: Metadata | None = None,
+        **options: Unpack[EmbedOptions],
+    ) -> Embeddings:
+        """Turn texts into vectors with an embedding model.
+
+        Takes a model and the texts with options (see `EmbedOptions`), or a ready `EmbedRequest`.
+        """
+        request = embed_request(model, inputs, **options)
+        record = CallRecord(request.call_id, request.model)
+        response = await self._unary(self._stub.Embed, request, record, timeout, metadata)
+        if not has_outcome(response.embeddings):
+            raise error_at_end(record)
+        return embeddings_from(response.embeddings)
 
     async def models(self, *, timeout: float | None = None, metadata: Metadata | None = None) -> list[Model]:
         """Return every model that the server serves, by name; `timeout` holds for each page."""

@@ -56,7 +56,7 @@ ERROR_ROWS: dict[ErrorKind, ErrorRow] = {
         error=errors.UnavailableError,
         code=grpc.StatusCode.UNAVAILABLE,
         disposition=Disposition.DID_NOT_HAPPEN,
-        certainties=(Certainty.UNKNOWN,),
+        certainties=(Certainty.UNKNOWN, Certainty.NONE),
         retryable=True,
         effect_outcome=EffectOutcome.REJECTED,
     ),

@@ -14,11 +14,23 @@ from typing import Any, TypeAlias, TypedDict, Unpack
 from google.protobuf.duration_pb2 import Duration
 
 from . import _wire
-from .enums import ReasoningEffort, SchemaMode, Sensitivity, ToolMode, Trust
-from .messages import Audio, Continuation, Document, Image, Message, Tool, ToolCall, ToolChoice, ToolResult
+from .enums import EmbeddingInputType, ReasoningEffort, SchemaMode, Sensitivity, ToolMode, Trust
+from .messages import (
+    Audio,
+    CacheBreakpoint,
+    Cached,
+    Continuation,
+    Document,
+    Image,
+    Message,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+)
 from .records import CallCeiling, Effect
 from .v1 import message_pb2, model_service_pb2
-from .v1.model_service_pb2 import CompleteRequest
+from .v1.model_service_pb2 import CompleteRequest, CountTokensRequest, EmbedRequest
 
 _MOST_SECONDS = 315_576_000_000
 """Most that a `google.protobuf.Duration` holds, by its own definition."""
@@ -79,6 +91,27 @@ class CompleteOptions(TypedDict, total=False):
     """Answer from the journal or not at all: a call that it does not hold is a `ReplayMissError`."""
     system_trust: Trust | str | None
     """How far the instructions in `system` can be trusted."""
+    system_cache_breakpoint: CacheBreakpoint | None
+    """The provider is to keep the prompt up to the end of `system` in its cache."""
+    end_user_id: str | None
+    """The person for whom the caller asks, as an id that names nobody, such as a hash."""
+
+
+class EmbedOptions(TypedDict, total=False):
+    """What `embed` takes beside the model and the inputs. Everything is optional."""
+
+    dimensions: int | None
+    """Components of each vector; left out: as many as the model gives by itself."""
+    input_type: EmbeddingInputType | str | None
+    """What the vectors are for."""
+    provider_options: Mapping[str, Any] | str | None
+    """Further options in the provider's own format, as a mapping or as JSON text."""
+    sensitivity: Sensitivity | str | None
+    """How confidential the texts are."""
+    call_id: str | uuid.UUID | None
+    """The caller's id for the call, a UUID. Left out: a new one."""
+    labels: Mapping[str, str] | None
+    """Labels for the record and for sums of spend."""
 
 
 def complete_request(
@@ -112,15 +145,70 @@ def stream_request(
     """
     if flush_interval is None:
         return model_service_pb2.StreamCompleteRequest(request=request, from_sequence=from_sequence)
-    if not abs(flush_interval) <= _MOST_SECONDS:
-        message = f"flush_interval is a number of seconds, not {flush_interval}"
-        raise ValueError(message)
-    # Both parts of a Duration have one sign; a negative interval is the server's to refuse.
-    sign = -1 if flush_interval < 0 else 1
-    seconds, nanos = divmod(round(abs(flush_interval) * 1e9), 1_000_000_000)
-    duration = Duration(seconds=sign * seconds, nanos=sign * nanos)
+    duration = _duration(flush_interval, "flush_interval")
     return model_service_pb2.StreamCompleteRequest(
         request=request, flush_interval=duration, from_sequence=from_sequence
+    )
+
+
+def _duration(interval: float, name: str) -> Duration:
+    if not abs(interval) <= _MOST_SECONDS:
+        message = f"{name} is a number of seconds, not {interval}"
+        raise ValueError(message)
+    # Both parts of a Duration have one sign; a negative interval is the server's to refuse.
+    sign = -1 if interval < 0 else 1
+    seconds, nanos = divmod(round(abs(interval) * 1e9), 1_000_000_000)
+    return Duration(seconds=sign * seconds, nanos=sign * nanos)
+
+
+def count_request(
+    model: str | CompleteRequest, prompt: Prompt | None = None, **options: Unpack[CompleteOptions]
+) -> CountTokensRequest:
+    """Return the request for a count; takes and raises what `complete_request` does."""
+    return CountTokensRequest(request=complete_request(model, prompt, **options))
+
+
+def embed_request(
+    model: str | EmbedRequest, inputs: str | Sequence[str] | None = None, **options: Unpack[EmbedOptions]
+) -> EmbedRequest:
+    """Return the request for a batch, always with a call id; one text stands for a batch of one.
+
+    A ready request is copied, not changed. Raises TypeError when a ready request comes with anything else, or for
+    inputs that are no texts; ValueError for an unknown word or a number out of the field's range.
+    """
+    if not isinstance(model, EmbedRequest):
+        request = _embed_request(model, inputs, **options)
+    elif inputs is None and not options:
+        request = EmbedRequest()
+        request.CopyFrom(model)
+    else:
+        message = "give an EmbedRequest or a model with inputs and options, not both"
+        raise TypeError(message)
+    if not request.call_id:
+        request.call_id = str(uuid.uuid4())
+    return request
+
+
+def _embed_request(
+    model: str,
+    inputs: str | Sequence[str] | None,
+    *,
+    dimensions: int | None = None,
+    input_type: EmbeddingInputType | str | None = None,
+    provider_options: Mapping[str, Any] | str | None = None,
+    sensitivity: Sensitivity | str | None = None,
+    call_id: str | uuid.UUID | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> EmbedRequest:
+    return EmbedRequest(
+        model=model,
+        inputs=[inputs] if isinstance(inputs, str) else inputs,
+        dimensions=dimensions,
+        input_type=_wire.EMBEDDING_INPUT_TYPE.number(input_type),
+        provider_options_json=_json_text(provider_options),
+        sensitivity=_wire.SENSITIVITY.number(sensitivity),
+        call_id=str(call_id or ""),
+        labels=labels,
     )
 
 
@@ -151,6 +239,8 @@ def _request(
     labels: Mapping[str, str] | None = None,
     replay_only: bool = False,
     system_trust: Trust | str | None = None,
+    system_cache_breakpoint: CacheBreakpoint | None = None,
+    end_user_id: str | None = None,
 ) -> CompleteRequest:
     if prompt is not None and native_json is not None:
         message = "give a prompt or native_json, not both"
@@ -179,6 +269,8 @@ def _request(
         labels=labels,
         replay_only=replay_only,
         system_trust=_wire.TRUST.number(system_trust),
+        system_cache_breakpoint=_breakpoint(system_cache_breakpoint),
+        end_user_id=end_user_id or "",
     )
     if native_json is not None:
         request.native_json = _json_text(native_json)
@@ -231,7 +323,14 @@ def _tool(tool: Tool) -> message_pb2.Tool:
         description=tool.description,
         parameters_json=_json_text(tool.parameters),
         strict=tool.strict,
+        cache_breakpoint=_breakpoint(tool.cache_breakpoint),
     )
+
+
+def _breakpoint(mark: CacheBreakpoint | None) -> message_pb2.CacheBreakpoint | None:
+    if mark is None:
+        return None
+    return message_pb2.CacheBreakpoint(ttl=None if mark.ttl is None else _duration(mark.ttl, "ttl"))
 
 
 def _tool_choice(choice: ToolChoice | ToolMode | str | None) -> message_pb2.ToolChoice | None:
@@ -273,6 +372,13 @@ def _part(part: object) -> message_pb2.Part:
             return message_pb2.Part(tool_result=result)
         case Continuation():
             return message_pb2.Part(continuation=_continuation(part))
+        case Cached():
+            proto = _part(part.part)
+            # Also when it says nothing: that it is there is the mark.
+            proto.cache_breakpoint.SetInParent()
+            if part.ttl is not None:
+                proto.cache_breakpoint.ttl.CopyFrom(_duration(part.ttl, "ttl"))
+            return proto
     wrong = f"{type(part).__name__} is no part of a message"
     raise TypeError(wrong)
 

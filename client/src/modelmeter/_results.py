@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
 
 from . import _wire, events, results
@@ -11,7 +12,14 @@ from .v1 import error_pb2
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .v1 import completion_pb2, message_pb2, model_service_pb2, usage_pb2
+    from .v1 import (
+        completion_pb2,
+        embedding_pb2,
+        message_pb2,
+        model_service_pb2,
+        token_count_pb2,
+        usage_pb2,
+    )
 
 _COUNTERS = tuple(name for name in results.Usage.__dataclass_fields__ if name != "hosted_tool_requests")
 
@@ -81,13 +89,29 @@ def standings_from(protos: Iterable[error_pb2.CeilingStanding]) -> tuple[results
     )
 
 
-def has_outcome(proto: completion_pb2.Completion | error_pb2.ModelError) -> bool:
+def has_outcome(
+    proto: completion_pb2.Completion | embedding_pb2.Embeddings | error_pb2.ModelError,
+) -> bool:
     """Say whether an answer or a failure says how sure its bill is, or at least what failed.
 
     The service always does. What another peer sends under our names, such as the request itself, is read as a
     message of empty fields, and those would say that nothing was bought. A word newer than this client counts.
     """
     return proto.certainty != 0 or (isinstance(proto, error_pb2.ModelError) and proto.kind != 0)
+
+
+def _hosted_tool(proto: completion_pb2.HostedTool) -> results.HostedTool:
+    return results.HostedTool(
+        type=proto.type,
+        id=proto.id,
+        status=proto.status,
+        name=proto.name,
+        server=proto.server,
+        arguments_json=proto.arguments_json,
+        result_json=proto.result_json,
+        error=proto.error,
+        omitted=proto.omitted,
+    )
 
 
 def completion_from(proto: completion_pb2.Completion) -> results.Completion:
@@ -108,9 +132,7 @@ def completion_from(proto: completion_pb2.Completion) -> results.Completion:
         target=proto.target,
         provider_response_id=proto.provider_response_id,
         provider_request_id=proto.provider_request_id,
-        hosted_tools=tuple(
-            results.HostedTool(type=each.type, id=each.id, status=each.status) for each in proto.hosted_tools
-        ),
+        hosted_tools=tuple(_hosted_tool(each) for each in proto.hosted_tools),
         continuation=_continuation(proto.continuation) if proto.HasField("continuation") else None,
         attempts=attempts_from(proto.attempts),
         attempts_total=proto.attempts_total,
@@ -188,6 +210,7 @@ def model_from(proto: model_service_pb2.Model) -> results.Model:
         default_schema_mode=_wire.SCHEMA_MODE.member(proto.default_schema_mode),
         max_sensitivity=_wire.SENSITIVITY.member(proto.max_sensitivity),
         price=_price(proto.price) if proto.HasField("price") else None,
+        task=_wire.MODEL_TASK.member(proto.task),
         proto=proto,
     )
 
@@ -222,4 +245,44 @@ def _price_tier(proto: model_service_pb2.PriceTier) -> results.PriceTier:
         service_tier=proto.service_tier,
         input_audio=proto.input_audio,
         output_audio=proto.output_audio,
+    )
+
+
+def token_count_from(proto: token_count_pb2.TokenCount) -> results.TokenCount:
+    """Return a count."""
+    return results.TokenCount(
+        input_tokens=proto.input_tokens,
+        is_estimate=proto.is_estimate,
+        upper_bound=proto.upper_bound if proto.HasField("upper_bound") else None,
+        uncounted_media=tuple(proto.uncounted_media),
+        model_asked=proto.model_asked,
+        target=proto.target,
+        call_id=proto.call_id,
+        provider_request_id=proto.provider_request_id,
+        proto=proto,
+    )
+
+
+def embeddings_from(proto: embedding_pb2.Embeddings) -> results.Embeddings:
+    """Return vectors."""
+    return results.Embeddings(
+        vectors=tuple(array("f", vector.values) for vector in proto.vectors),
+        dimensions=proto.dimensions,
+        revision=proto.revision,
+        usage=usage_from(proto.usage),
+        certainty=_wire.CERTAINTY.member(proto.certainty),
+        cost=cost_from(proto.cost) if proto.HasField("cost") else None,
+        model_asked=proto.model_asked,
+        model_served=proto.model_served,
+        target=proto.target,
+        provider_response_id=proto.provider_response_id,
+        provider_request_id=proto.provider_request_id,
+        attempts=attempts_from(proto.attempts),
+        attempts_total=proto.attempts_total,
+        sensitivity=_wire.SENSITIVITY.member(proto.sensitivity),
+        call_id=proto.call_id,
+        replayed=proto.replayed,
+        settled=proto.settled,
+        timings=timings_from(proto.timings),
+        proto=proto,
     )

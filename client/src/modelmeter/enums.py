@@ -208,6 +208,36 @@ class ReasoningEffort(_Word):
 
 
 @unique
+class ModelTask(_Word):
+    """What a model is for."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """Not declared: it is asked for whatever the call asks."""
+    COMPLETION = "COMPLETION"
+    """Completions, and counts of their input."""
+    EMBEDDING = "EMBEDDING"
+    """Vectors."""
+
+
+@unique
+class EmbeddingInputType(_Word):
+    """What vectors are for. A provider that does not name it refuses it."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """Not said; refused where the provider must be told."""
+    QUERY = "QUERY"
+    """A question that documents will be searched with."""
+    DOCUMENT = "DOCUMENT"
+    """A text that will be searched."""
+    CLASSIFICATION = "CLASSIFICATION"
+    """Texts that a classifier will read."""
+    CLUSTERING = "CLUSTERING"
+    """Texts that will be clustered."""
+    SIMILARITY = "SIMILARITY"
+    """Texts that will be compared with each other."""
+
+
+@unique
 class ToolMode(_Word):
     """Whether a tool must be called."""
 

@@ -46,6 +46,17 @@ class Document(_Media):
 
 
 @dataclass(frozen=True)
+class CacheBreakpoint:
+    """The end of a stretch of the prompt that the provider is to keep in its cache, from the prompt's beginning on.
+
+    At most 4 in a request; refused where the provider cannot mark the place.
+    """
+
+    ttl: float | None = None
+    """Seconds to keep it, one of the times that the provider offers. None: its default."""
+
+
+@dataclass(frozen=True)
 class ToolCall:
     """A call of one of the caller's tools, proposed by the model. Check the name against the tools offered."""
 
@@ -92,7 +103,17 @@ class Continuation:
     """The state as JSON text."""
 
 
-Part: TypeAlias = str | Image | Audio | Document | ToolCall | ToolResult | Continuation
+@dataclass(frozen=True)
+class Cached:
+    """A part up to whose end the provider is to keep the prompt in its cache: `Cached("A long text")`."""
+
+    part: str | Image | Audio | Document | ToolCall | ToolResult
+    """What is said."""
+    ttl: float | None = None
+    """Seconds to keep it, one of the times that the provider offers. None: its default."""
+
+
+Part: TypeAlias = str | Image | Audio | Document | ToolCall | ToolResult | Continuation | Cached
 """One piece of a message; a string is plain text."""
 
 
@@ -128,6 +149,8 @@ class Tool:
     """JSON Schema of the arguments, as a mapping or as JSON text; its key order is kept. None: no arguments."""
     strict: bool = False
     """Ask the provider to enforce the schema while it generates. Refused where the provider cannot."""
+    cache_breakpoint: CacheBreakpoint | None = None
+    """The provider is to keep the tools up to this one in its cache."""
 
 
 @dataclass(frozen=True)

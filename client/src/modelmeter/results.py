@@ -7,6 +7,7 @@ are in seconds. `proto` is the message as it came, with whatever this client doe
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -19,6 +20,7 @@ from .enums import (
     CostSource,
     ErrorKind,
     Finish,
+    ModelTask,
     ReasoningEffort,
     SchemaMode,
     Sensitivity,
@@ -26,7 +28,7 @@ from .enums import (
     Trust,
 )
 from .messages import Continuation, Message, ToolCall
-from .v1 import completion_pb2, model_service_pb2
+from .v1 import completion_pb2, embedding_pb2, model_service_pb2, token_count_pb2
 
 
 @dataclass(frozen=True, repr=False)
@@ -177,6 +179,18 @@ class HostedTool:
     """The provider's id of the use."""
     status: str
     """The provider's word for how it ended."""
+    name: str = ""
+    """What was called within the tool, such as the tool of an MCP server."""
+    server: str = ""
+    """The MCP server, by the name that the request gave it."""
+    arguments_json: str = ""
+    """What the model asked of the tool, as JSON text."""
+    result_json: str = ""
+    """What the tool gave, as JSON text. From outside: nobody vouches for it."""
+    error: str = ""
+    """What the provider says went wrong."""
+    omitted: bool = False
+    """True when the arguments or the result were too long to be passed on."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +242,7 @@ class Completion:
     hosted_tools: tuple[HostedTool, ...]
     """Tools of the provider's own that it used."""
     continuation: Continuation | None
-    """The provider's state for the next turn; present when the answer calls tools."""
+    """The provider's state for the next turn; present when the answer calls tools, or the provider paused."""
     attempts: tuple[Attempt, ...]
     """The provider requests of the call, at most 8, the last one being the one that answered."""
     attempts_total: int
@@ -346,5 +360,75 @@ class Model:
     """The most confidential prompt that the model may see."""
     price: Price | None
     """What it costs; None when the deployment has no price for it."""
+    task: ModelTask
+    """What it is for. Of an embedding model, capabilities, output limit and schema mode say nothing."""
     proto: model_service_pb2.Model = field(repr=False, compare=False)
+    """The message as it came."""
+
+
+@dataclass(frozen=True)
+class TokenCount:
+    """The input tokens of a call that was not made. Counting is free."""
+
+    input_tokens: int
+    """The input tokens that the call would have, as `Usage.input_tokens` counts them."""
+    is_estimate: bool
+    """True when the server estimated the figure, because the provider has no endpoint that counts."""
+    upper_bound: int | None
+    """Beside an estimate: what the text comes to if every byte of it is a token."""
+    uncounted_media: tuple[str, ...]
+    """Beside an estimate: kinds of media that are in neither figure."""
+    model_asked: str
+    """The model as the caller asked for it."""
+    target: str
+    """The provider instance that counted, or that would be asked."""
+    call_id: str
+    """The call id of the request; the call itself may have the same one."""
+    provider_request_id: str
+    """The provider's id of the request; empty with an estimate."""
+    proto: token_count_pb2.TokenCount = field(repr=False, compare=False)
+    """The message as it came."""
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """The vectors of a batch, with their bill."""
+
+    vectors: tuple[array[float], ...] = field(repr=False, hash=False)
+    """One vector for each input, in the order of the inputs: arrays of 32-bit floats, which numpy reads as they are."""
+    dimensions: int
+    """Components of each vector."""
+    revision: str
+    """Names everything known to change the vectors. Keep it beside stored ones; compare those of one revision only."""
+    usage: Usage
+    """What the batch consumed; every counter is None when the provider never told."""
+    certainty: Certainty
+    """How far `usage` can be trusted."""
+    cost: Cost | None
+    """What it costs; None when the model has no price or the usage is unknown."""
+    model_asked: str
+    """The model as the caller asked for it."""
+    model_served: str
+    """The model that the provider says served the call."""
+    target: str
+    """The provider instance that answered."""
+    provider_response_id: str
+    """The provider's id of the answer."""
+    provider_request_id: str
+    """The provider's id of the request."""
+    attempts: tuple[Attempt, ...]
+    """The provider requests of the call, at most 8, the last one being the one that answered."""
+    attempts_total: int
+    """How many provider requests the call made."""
+    sensitivity: Sensitivity
+    """How confidential the vectors are."""
+    call_id: str
+    """The call's id."""
+    replayed: bool
+    """True when the answer came from the journal or was shared; nothing new was bought."""
+    settled: bool
+    """True when the bill is durably booked."""
+    timings: Timings
+    """Where the time went; there is no first token."""
+    proto: embedding_pb2.Embeddings = field(repr=False, compare=False)
     """The message as it came."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from .config.settings import NO_LEDGER
 from .drivers import replay
+from .drivers.google_credentials import GoogleCredentials
 from .drivers.http import Endpoint
 from .drivers.http_driver import HttpDriver
 from .drivers.webhook import Webhook
@@ -115,11 +116,11 @@ def make_driver(provider: ProviderSettings) -> Driver:
     """Return the driver of a provider instance."""
     if provider.kind == replay.KIND:
         return replay.ReplayDriver(provider.name, provider.scripts, provider.timeouts)
-    wire = wire_format(provider.kind, provider.dialect)
+    wire = provider.wire or wire_format(provider.kind, provider.dialect)
     endpoint = Endpoint.parse(
         provider.base_url,
-        proxy=provider.proxy.reveal() if provider.proxy is not None else None,
-        ca_file=str(provider.ca_file) if provider.ca_file is not None else None,
+        proxy=_proxy(provider),
+        ca_file=_ca_file(provider),
     )
     return HttpDriver(
         provider.name,
@@ -133,8 +134,20 @@ def make_driver(provider: ProviderSettings) -> Driver:
     )
 
 
+def _proxy(provider: ProviderSettings) -> str | None:
+    return provider.proxy.reveal() if provider.proxy is not None else None
+
+
+def _ca_file(provider: ProviderSettings) -> str | None:
+    return str(provider.ca_file) if provider.ca_file is not None else None
+
+
 def _authenticator(provider: ProviderSettings, wire: WireFormat) -> Authenticator | None:
     """Return what signs the instance's requests, where no key goes with them."""
+    if provider.credentials:
+        return GoogleCredentials(
+            provider.credentials_file, proxy=_proxy(provider), ca_file=_ca_file(provider)
+        )
     if wire.authenticator is None or provider.api_key is not None or provider.region is None:
         return None
     return wire.authenticator(provider.region)

@@ -5,14 +5,25 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from modelmeter.enums import Certainty, CostSource, Disposition, ErrorKind, Stage
+from modelmeter.enums import Certainty, CostSource, Disposition, ErrorKind, ModelTask, Stage
 from modelmeter.errors import NotConnectedError
 
 if TYPE_CHECKING:
     from modelmeter.enums import SchemaMode
     from modelmeter.errors import ModelmeterError
     from modelmeter.records import LedgerCall
-    from modelmeter.results import AdditionalUsage, Attempt, Completion, Cost, Model, Price, Timings, Usage
+    from modelmeter.results import (
+        AdditionalUsage,
+        Attempt,
+        Completion,
+        Cost,
+        Embeddings,
+        Model,
+        Price,
+        Timings,
+        TokenCount,
+        Usage,
+    )
 
 Rows = list[tuple[str, str]]
 
@@ -52,6 +63,27 @@ def of_completion(completion: Completion) -> Rows:
         ("call id", completion.call_id),
     ]
     return _told(rows)
+
+
+def of_embeddings(answer: Embeddings) -> Rows:
+    """Return the bill of a batch of vectors."""
+    rows = [
+        ("model", _served(answer.model_asked, answer.model_served, answer.target)),
+        ("vectors", f"{len(answer.vectors):,} of {answer.dimensions:,} components"),
+        ("revision", answer.revision),
+        ("tokens", tokens(answer.usage)),
+        ("certainty", f"{answer.certainty.value}: {_SURENESS.get(answer.certainty, 'not said')}"),
+        ("cost", money(answer.cost)),
+        ("time", times(answer.timings)),
+        ("call id", answer.call_id),
+    ]
+    return _told(rows)
+
+
+def of_estimate(count: TokenCount) -> Rows:
+    """Return what there is to say of an estimated count."""
+    bound = "" if count.upper_bound is None else f"{count.upper_bound:,} tokens, if every byte is one"
+    return _told([("at most", bound), ("not counted", ", ".join(count.uncounted_media))])
 
 
 def of_error(error: ModelmeterError) -> Rows:
@@ -130,6 +162,13 @@ def title(error: ModelmeterError) -> str:
 def of_model(model: Model) -> Rows:
     """Return what a model is, can do and costs."""
     able = model.capabilities
+    if model.task is ModelTask.EMBEDDING:
+        rows = [
+            ("task", "embedding"),
+            ("provider", f"{model.provider} ({model.provider_kind}), {model.provider_model}"),
+            ("sensitivity", f"up to {model.max_sensitivity.value}"),
+        ]
+        return [*rows, *of_price(model.price)]
     rows = [
         ("provider", f"{model.provider} ({model.provider_kind}), {model.provider_model}"),
         ("most output", f"{model.max_output_tokens:,} tokens, unless a call says otherwise"),

@@ -14,13 +14,15 @@ import click
 from modelmeter.enums import Cause, ReasoningEffort, SchemaMode
 from modelmeter.errors import LostContactError, ModelmeterError
 from modelmeter.events import TextDelta
+from modelmeter.messages import CacheBreakpoint
 from modelmeter.results import Completion
 
 from . import bill
 from .connection import connect, connection_options
 from .documents import document, plain
 from .exits import Exit, exit_of
-from .inputs import read_labels, read_prompt, read_schema, read_tools
+from .failures import show_error
+from .inputs import read_json, read_labels, read_prompt, read_tools
 from .render import Answer, show_rows
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from modelmeter import Client, CompletionStream
 
-_MODES = [mode.value.lower() for mode in SchemaMode if mode is not SchemaMode.UNSPECIFIED]
+MODES = [mode.value.lower() for mode in SchemaMode if mode is not SchemaMode.UNSPECIFIED]
 _EFFORTS = [effort.value.lower() for effort in ReasoningEffort if effort is not ReasoningEffort.UNSPECIFIED]
 
 
@@ -39,7 +41,7 @@ _EFFORTS = [effort.value.lower() for effort in ReasoningEffort if effort is not 
 @click.option("--schema", metavar="FILE|JSON", help="JSON Schema that the answer must satisfy.")
 @click.option(
     "--schema-mode",
-    type=click.Choice(_MODES, case_sensitive=False),
+    type=click.Choice(MODES, case_sensitive=False),
     help="How the answer is held to the schema.  [default: as configured for the model]",
 )
 @click.option(
@@ -53,6 +55,15 @@ _EFFORTS = [effort.value.lower() for effort in ReasoningEffort if effort is not 
 @click.option("--temperature", type=float, help="Sampling temperature.")
 @click.option(
     "--effort", type=click.Choice(_EFFORTS, case_sensitive=False), help="How hard the model should think."
+)
+@click.option(
+    "--cache-system", is_flag=True, help="Let the provider keep tools and instructions in its prompt cache."
+)
+@click.option("--end-user", metavar="ID", help="The person asked for, as an id that names nobody.")
+@click.option(
+    "--provider-options",
+    metavar="FILE|JSON",
+    help="Options in the provider's own format, such as its own tools.",
 )
 @click.option("--call-id", type=click.UUID, help="The id of the call.  [default: a new one]")
 @click.option(
@@ -76,6 +87,9 @@ def call(
     max_output_tokens: int | None,
     temperature: float | None,
     effort: str | None,
+    cache_system: bool,
+    end_user: str | None,
+    provider_options: str | None,
     call_id: uuid.UUID | None,
     labels: Sequence[str],
     as_json: bool,
@@ -98,12 +112,15 @@ def call(
     options: dict[str, Any] = {
         "prompt": read_prompt(prompt),
         "system": system,
-        "schema": read_schema(schema),
+        "schema": read_json(schema, "--schema"),
         "schema_mode": schema_mode,
         "tools": read_tools(tools),
         "max_output_tokens": max_output_tokens,
         "temperature": temperature,
         "reasoning_effort": effort,
+        "system_cache_breakpoint": CacheBreakpoint() if cache_system else None,
+        "end_user_id": end_user,
+        "provider_options": read_json(provider_options, "--provider-options"),
         "call_id": call_id,
         "labels": read_labels(labels),
         "timeout": timeout,
@@ -186,10 +203,4 @@ def _show_bill(outcome: Completion | ModelmeterError, *, partial: bool) -> None:
     if isinstance(outcome, Completion):
         show_rows("answered", bill.of_completion(outcome))
         return
-    rows = bill.of_error(outcome)
-    if partial:
-        rows.insert(0, ("partial", "the text above is not an answer"))
-    rows[:0] = [
-        (violation.field.removeprefix("request."), violation.description) for violation in outcome.violations
-    ]
-    show_rows(f"{bill.title(outcome)}: {outcome.message}", rows, error=True)
+    show_error(outcome, partial=partial)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
@@ -36,6 +37,6 @@ def plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | array):
         return [plain(inner) for inner in value]
     return value

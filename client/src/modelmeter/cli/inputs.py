@@ -30,11 +30,21 @@ def read_prompt(argument: str | None) -> str:
     return _decoded(sys.stdin.buffer.read(), "standard input")
 
 
-def read_schema(argument: str | None) -> str | None:
-    """Return a JSON Schema as text: the argument itself if it is an object or boolean, else the file it names."""
+def read_lines() -> list[str]:
+    """Return the lines of standard input that are not blank. Raises click.UsageError on a terminal."""
+    if sys.stdin.isatty():
+        message = "give TEXTS, or lines on standard input"
+        raise click.UsageError(message)
+    # Not `splitlines`: it cuts at characters that stand inside a text, such as U+2028.
+    lines = _decoded(sys.stdin.buffer.read(), "standard input").replace("\r\n", "\n").split("\n")
+    return [line for line in lines if line.strip()]
+
+
+def read_json(argument: str | None, option: str) -> str | None:
+    """Return JSON as text: the argument itself if it is an object or boolean, else the file it names."""
     if argument is None or argument.lstrip()[:1] == "{" or argument in ("true", "false"):
         return argument
-    return _file(Path(argument), "--schema")
+    return _file(Path(argument), option)
 
 
 def read_tools(paths: Sequence[Path]) -> list[Tool]:

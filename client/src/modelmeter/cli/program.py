@@ -13,6 +13,8 @@ import click
 from modelmeter._version import __version__
 
 from .call import call
+from .count import count
+from .embed import embed
 from .ledger import ledger
 from .models import models
 
@@ -52,5 +54,7 @@ def program() -> None:
 
 
 program.add_command(call)
+program.add_command(count)
+program.add_command(embed)
 program.add_command(ledger)
 program.add_command(models)

@@ -28,7 +28,7 @@ from modelmeter.v1 import message_pb2 as modelmeter_dot_v1_dot_message__pb2
 from modelmeter.v1 import usage_pb2 as modelmeter_dot_v1_dot_usage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1emodelmeter/v1/completion.proto\x12\rmodelmeter.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x19modelmeter/v1/error.proto\x1a\x1bmodelmeter/v1/message.proto\x1a\x19modelmeter/v1/usage.proto\"6\n\nHostedTool\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0e\n\x06status\x18\x03 \x01(\t\"\x8d\x01\n\x07Timings\x12(\n\x05queue\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0b\x66irst_token\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x05total\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x9e\x07\n\nCompletion\x12\x0c\n\x04text\x18\x01 \x01(\t\x12+\n\ntool_calls\x18\x02 \x03(\x0b\x32\x17.modelmeter.v1.ToolCall\x12#\n\x05usage\x18\x03 \x01(\x0b\x32\x14.modelmeter.v1.Usage\x12\x38\n\x10\x61\x64\x64itional_usage\x18\x04 \x03(\x0b\x32\x1e.modelmeter.v1.AdditionalUsage\x12+\n\tcertainty\x18\x05 \x01(\x0e\x32\x18.modelmeter.v1.Certainty\x12!\n\x04\x63ost\x18\x06 \x01(\x0b\x32\x13.modelmeter.v1.Cost\x12\x13\n\x0bstop_reason\x18\x07 \x01(\t\x12%\n\x06\x66inish\x18\x08 \x01(\x0e\x32\x15.modelmeter.v1.Finish\x12\x11\n\ttruncated\x18\t \x01(\x08\x12\x1c\n\x0fstructured_json\x18\n \x01(\tH\x00\x88\x01\x01\x12\x13\n\x0bmodel_asked\x18\x0b \x01(\t\x12\x14\n\x0cmodel_served\x18\x0c \x01(\t\x12\x0e\n\x06target\x18\r \x01(\t\x12\x1c\n\x14provider_response_id\x18\x0e \x01(\t\x12\x1b\n\x13provider_request_id\x18\x0f \x01(\t\x12/\n\x0chosted_tools\x18\x10 \x03(\x0b\x32\x19.modelmeter.v1.HostedTool\x12\x31\n\x0c\x63ontinuation\x18\x11 \x01(\x0b\x32\x1b.modelmeter.v1.Continuation\x12(\n\x08\x61ttempts\x18\x12 \x03(\x0b\x32\x16.modelmeter.v1.Attempt\x12\x16\n\x0e\x61ttempts_total\x18\x13 \x01(\x05\x12#\n\x05trust\x18\x14 \x01(\x0e\x32\x14.modelmeter.v1.Trust\x12/\n\x0bsensitivity\x18\x15 \x01(\x0e\x32\x1a.modelmeter.v1.Sensitivity\x12\x0f\n\x07\x63\x61ll_id\x18\x16 \x01(\t\x12\x10\n\x08replayed\x18\x17 \x01(\x08\x12\x0f\n\x07settled\x18\x18 \x01(\x08\x12\'\n\x07timings\x18\x19 \x01(\x0b\x32\x16.modelmeter.v1.Timings\x12\x14\n\x0cservice_tier\x18\x1a \x01(\t\x12$\n\x17\x65stimated_output_tokens\x18\x1b \x01(\x03H\x01\x88\x01\x01\x42\x12\n\x10_structured_jsonB\x1a\n\x18_estimated_output_tokens\"I\n\x11\x43ompletionStarted\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x13\n\x0bmodel_asked\x18\x02 \x01(\t\x12\x0e\n\x06target\x18\x03 \x01(\t\"\x19\n\tTextDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x1e\n\x0eReasoningDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\"P\n\rToolCallDelta\x12\r\n\x05index\x18\x01 \x01(\x05\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x04 \x01(\t\"\x9b\x01\n\rUsageSnapshot\x12#\n\x05usage\x18\x01 \x01(\x0b\x32\x14.modelmeter.v1.Usage\x12\x38\n\x10\x61\x64\x64itional_usage\x18\x02 \x03(\x0b\x32\x1e.modelmeter.v1.AdditionalUsage\x12+\n\tcertainty\x18\x03 \x01(\x0e\x32\x18.modelmeter.v1.Certainty*\x89\x01\n\x06\x46inish\x12\x16\n\x12\x46INISH_UNSPECIFIED\x10\x00\x12\x0f\n\x0b\x46INISH_STOP\x10\x01\x12\x15\n\x11\x46INISH_TOOL_CALLS\x10\x02\x12\x11\n\rFINISH_LENGTH\x10\x03\x12\x13\n\x0f\x46INISH_CONTINUE\x10\x04\x12\x17\n\x13\x46INISH_UNRECOGNIZED\x10\x05\x42\x65\n\x11\x64\x65v.modelmeter.v1B\x0f\x43ompletionProtoP\x01Z-modelmeter.dev/gen/modelmeter/v1;modelmeterv1\xaa\x02\rModelmeter.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1emodelmeter/v1/completion.proto\x12\rmodelmeter.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x19modelmeter/v1/error.proto\x1a\x1bmodelmeter/v1/message.proto\x1a\x19modelmeter/v1/usage.proto\"\xa1\x01\n\nHostedTool\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0e\n\x06status\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\x12\x0e\n\x06server\x18\x05 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x06 \x01(\t\x12\x13\n\x0bresult_json\x18\x07 \x01(\t\x12\r\n\x05\x65rror\x18\x08 \x01(\t\x12\x0f\n\x07omitted\x18\t \x01(\x08\"\x8d\x01\n\x07Timings\x12(\n\x05queue\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0b\x66irst_token\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x05total\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x9e\x07\n\nCompletion\x12\x0c\n\x04text\x18\x01 \x01(\t\x12+\n\ntool_calls\x18\x02 \x03(\x0b\x32\x17.modelmeter.v1.ToolCall\x12#\n\x05usage\x18\x03 \x01(\x0b\x32\x14.modelmeter.v1.Usage\x12\x38\n\x10\x61\x64\x64itional_usage\x18\x04 \x03(\x0b\x32\x1e.modelmeter.v1.AdditionalUsage\x12+\n\tcertainty\x18\x05 \x01(\x0e\x32\x18.modelmeter.v1.Certainty\x12!\n\x04\x63ost\x18\x06 \x01(\x0b\x32\x13.modelmeter.v1.Cost\x12\x13\n\x0bstop_reason\x18\x07 \x01(\t\x12%\n\x06\x66inish\x18\x08 \x01(\x0e\x32\x15.modelmeter.v1.Finish\x12\x11\n\ttruncated\x18\t \x01(\x08\x12\x1c\n\x0fstructured_json\x18\n \x01(\tH\x00\x88\x01\x01\x12\x13\n\x0bmodel_asked\x18\x0b \x01(\t\x12\x14\n\x0cmodel_served\x18\x0c \x01(\t\x12\x0e\n\x06target\x18\r \x01(\t\x12\x1c\n\x14provider_response_id\x18\x0e \x01(\t\x12\x1b\n\x13provider_request_id\x18\x0f \x01(\t\x12/\n\x0chosted_tools\x18\x10 \x03(\x0b\x32\x19.modelmeter.v1.HostedTool\x12\x31\n\x0c\x63ontinuation\x18\x11 \x01(\x0b\x32\x1b.modelmeter.v1.Continuation\x12(\n\x08\x61ttempts\x18\x12 \x03(\x0b\x32\x16.modelmeter.v1.Attempt\x12\x16\n\x0e\x61ttempts_total\x18\x13 \x01(\x05\x12#\n\x05trust\x18\x14 \x01(\x0e\x32\x14.modelmeter.v1.Trust\x12/\n\x0bsensitivity\x18\x15 \x01(\x0e\x32\x1a.modelmeter.v1.Sensitivity\x12\x0f\n\x07\x63\x61ll_id\x18\x16 \x01(\t\x12\x10\n\x08replayed\x18\x17 \x01(\x08\x12\x0f\n\x07settled\x18\x18 \x01(\x08\x12\'\n\x07timings\x18\x19 \x01(\x0b\x32\x16.modelmeter.v1.Timings\x12\x14\n\x0cservice_tier\x18\x1a \x01(\t\x12$\n\x17\x65stimated_output_tokens\x18\x1b \x01(\x03H\x01\x88\x01\x01\x42\x12\n\x10_structured_jsonB\x1a\n\x18_estimated_output_tokens\"I\n\x11\x43ompletionStarted\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x13\n\x0bmodel_asked\x18\x02 \x01(\t\x12\x0e\n\x06target\x18\x03 \x01(\t\"\x19\n\tTextDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x1e\n\x0eReasoningDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\"P\n\rToolCallDelta\x12\r\n\x05index\x18\x01 \x01(\x05\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x04 \x01(\t\"\x9b\x01\n\rUsageSnapshot\x12#\n\x05usage\x18\x01 \x01(\x0b\x32\x14.modelmeter.v1.Usage\x12\x38\n\x10\x61\x64\x64itional_usage\x18\x02 \x03(\x0b\x32\x1e.modelmeter.v1.AdditionalUsage\x12+\n\tcertainty\x18\x03 \x01(\x0e\x32\x18.modelmeter.v1.Certainty*\x89\x01\n\x06\x46inish\x12\x16\n\x12\x46INISH_UNSPECIFIED\x10\x00\x12\x0f\n\x0b\x46INISH_STOP\x10\x01\x12\x15\n\x11\x46INISH_TOOL_CALLS\x10\x02\x12\x11\n\rFINISH_LENGTH\x10\x03\x12\x13\n\x0f\x46INISH_CONTINUE\x10\x04\x12\x17\n\x13\x46INISH_UNRECOGNIZED\x10\x05\x42\x65\n\x11\x64\x65v.modelmeter.v1B\x0f\x43ompletionProtoP\x01Z-modelmeter.dev/gen/modelmeter/v1;modelmeterv1\xaa\x02\rModelmeter.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,22 +36,22 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'modelmeter.v1.completion_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\021dev.modelmeter.v1B\017CompletionProtoP\001Z-modelmeter.dev/gen/modelmeter/v1;modelmeterv1\252\002\rModelmeter.V1'
-  _globals['_FINISH']._serialized_start=1668
-  _globals['_FINISH']._serialized_end=1805
-  _globals['_HOSTEDTOOL']._serialized_start=164
-  _globals['_HOSTEDTOOL']._serialized_end=218
-  _globals['_TIMINGS']._serialized_start=221
-  _globals['_TIMINGS']._serialized_end=362
-  _globals['_COMPLETION']._serialized_start=365
-  _globals['_COMPLETION']._serialized_end=1291
-  _globals['_COMPLETIONSTARTED']._serialized_start=1293
-  _globals['_COMPLETIONSTARTED']._serialized_end=1366
-  _globals['_TEXTDELTA']._serialized_start=1368
-  _globals['_TEXTDELTA']._serialized_end=1393
-  _globals['_REASONINGDELTA']._serialized_start=1395
-  _globals['_REASONINGDELTA']._serialized_end=1425
-  _globals['_TOOLCALLDELTA']._serialized_start=1427
-  _globals['_TOOLCALLDELTA']._serialized_end=1507
-  _globals['_USAGESNAPSHOT']._serialized_start=1510
-  _globals['_USAGESNAPSHOT']._serialized_end=1665
+  _globals['_FINISH']._serialized_start=1776
+  _globals['_FINISH']._serialized_end=1913
+  _globals['_HOSTEDTOOL']._serialized_start=165
+  _globals['_HOSTEDTOOL']._serialized_end=326
+  _globals['_TIMINGS']._serialized_start=329
+  _globals['_TIMINGS']._serialized_end=470
+  _globals['_COMPLETION']._serialized_start=473
+  _globals['_COMPLETION']._serialized_end=1399
+  _globals['_COMPLETIONSTARTED']._serialized_start=1401
+  _globals['_COMPLETIONSTARTED']._serialized_end=1474
+  _globals['_TEXTDELTA']._serialized_start=1476
+  _globals['_TEXTDELTA']._serialized_end=1501
+  _globals['_REASONINGDELTA']._serialized_start=1503
+  _globals['_REASONINGDELTA']._serialized_end=1533
+  _globals['_TOOLCALLDELTA']._serialized_start=1535
+  _globals['_TOOLCALLDELTA']._serialized_end=1615
+  _globals['_USAGESNAPSHOT']._serialized_start=1618
+  _globals['_USAGESNAPSHOT']._serialized_end=1773
 # @@protoc_insertion_point(module_scope)

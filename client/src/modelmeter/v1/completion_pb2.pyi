@@ -68,22 +68,48 @@ class HostedTool(_message.Message):
     TYPE_FIELD_NUMBER: _builtins.int
     ID_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    SERVER_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
+    RESULT_JSON_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    OMITTED_FIELD_NUMBER: _builtins.int
     type: _builtins.str
     """The provider's word for the tool, such as `web_search`."""
     id: _builtins.str
     """The provider's id of the use; empty when none was told."""
     status: _builtins.str
     """The provider's word for how it ended, such as `completed`; empty when none was told."""
+    name: _builtins.str
+    """What was called within the tool, such as the tool of an MCP server; empty when the tool has nothing within."""
+    server: _builtins.str
+    """The MCP server, by the name that the request gave it; empty for every other tool."""
+    arguments_json: _builtins.str
+    """What the model asked of the tool, as JSON text of at most 65,536 characters; empty when none was told."""
+    result_json: _builtins.str
+    """What the tool gave, as JSON text of at most 65,536 characters; empty when none was told. Text from outside."""
+    error: _builtins.str
+    """What the provider says went wrong, such as `max_uses_exceeded`, at most 1,024 characters; empty when nothing did."""
+    omitted: _builtins.bool
+    """True when the arguments or the result were left out because they are longer than that, or because all of an
+    answer's are longer than 1,048,576 characters.
+    """
     def __init__(
         self,
         *,
         type: _builtins.str = ...,
         id: _builtins.str = ...,
         status: _builtins.str = ...,
+        name: _builtins.str = ...,
+        server: _builtins.str = ...,
+        arguments_json: _builtins.str = ...,
+        result_json: _builtins.str = ...,
+        error: _builtins.str = ...,
+        omitted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "status", b"status", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "error", b"error", "id", b"id", "name", b"name", "omitted", b"omitted", "result_json", b"result_json", "server", b"server", "status", b"status", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -222,7 +248,9 @@ class Completion(_message.Message):
 
     @_builtins.property
     def continuation(self) -> _message_pb2.Continuation:
-        """The provider's state for the next turn; present when the answer calls tools."""
+        """The provider's state for the next turn; present when the answer calls tools, and where the provider
+        paused in the middle of its own tools: then as the last message, to go on.
+        """
 
     @_builtins.property
     def attempts(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.Attempt]:

@@ -23,9 +23,10 @@ _sym_db = _symbol_database.Default()
 
 
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bmodelmeter/v1/message.proto\x12\rmodelmeter.v1\x1a\x1fgoogle/api/field_behavior.proto\"\\\n\x07Message\x12\'\n\x04role\x18\x01 \x01(\x0e\x32\x13.modelmeter.v1.RoleB\x04\xe2\x41\x01\x02\x12(\n\x05parts\x18\x02 \x03(\x0b\x32\x13.modelmeter.v1.PartB\x04\xe2\x41\x01\x02\"\xd8\x02\n\x04Part\x12\x14\n\x04text\x18\x01 \x01(\tB\x04\xe2\x41\x01\x01H\x00\x12+\n\x05image\x18\x02 \x01(\x0b\x32\x14.modelmeter.v1.MediaB\x04\xe2\x41\x01\x01H\x00\x12+\n\x05\x61udio\x18\x03 \x01(\x0b\x32\x14.modelmeter.v1.MediaB\x04\xe2\x41\x01\x01H\x00\x12.\n\x08\x64ocument\x18\x04 \x01(\x0b\x32\x14.modelmeter.v1.MediaB\x04\xe2\x41\x01\x01H\x00\x12\x32\n\ttool_call\x18\x05 \x01(\x0b\x32\x17.modelmeter.v1.ToolCallB\x04\xe2\x41\x01\x01H\x00\x12\x36\n\x0btool_result\x18\x06 \x01(\x0b\x32\x19.modelmeter.v1.ToolResultB\x04\xe2\x41\x01\x01H\x00\x12\x39\n\x0c\x63ontinuation\x18\x07 \x01(\x0b\x32\x1b.modelmeter.v1.ContinuationB\x04\xe2\x41\x01\x01H\x00\x42\t\n\x07\x63ontent\"j\n\x05Media\x12\x18\n\nmedia_type\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x14\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x42\x04\xe2\x41\x01\x01H\x00\x12\x13\n\x03url\x18\x03 \x01(\tB\x04\xe2\x41\x01\x01H\x00\x12\x12\n\x04name\x18\x04 \x01(\tB\x04\xe2\x41\x01\x01\x42\x08\n\x06source\"g\n\x08ToolCall\x12\x10\n\x02id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x12\n\x04name\x18\x02 \x01(\tB\x04\xe2\x41\x01\x02\x12\x1c\n\x0e\x61rguments_json\x18\x03 \x01(\tB\x04\xe2\x41\x01\x01\x12\x17\n\tfree_text\x18\x04 \x01(\x08\x42\x04\xe2\x41\x01\x01\"O\n\nToolResult\x12\x15\n\x07\x63\x61ll_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x14\n\x06output\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\x12\x14\n\x06\x66\x61iled\x18\x03 \x01(\x08\x42\x04\xe2\x41\x01\x01\"j\n\x04Tool\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x19\n\x0b\x64\x65scription\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\x12\x1d\n\x0fparameters_json\x18\x03 \x01(\tB\x04\xe2\x41\x01\x01\x12\x14\n\x06strict\x18\x04 \x01(\x08\x42\x04\xe2\x41\x01\x01\"\xd9\x01\n\nToolChoice\x12\x32\n\x04mode\x18\x01 \x01(\x0e\x32\x1e.modelmeter.v1.ToolChoice.ModeB\x04\xe2\x41\x01\x01\x12\x12\n\x04name\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\x12$\n\x16\x64isable_parallel_calls\x18\x03 \x01(\x08\x42\x04\xe2\x41\x01\x01\"]\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\r\n\tMODE_AUTO\x10\x01\x12\r\n\tMODE_NONE\x10\x02\x12\x11\n\rMODE_REQUIRED\x10\x03\x12\x0e\n\nMODE_NAMED\x10\x04\"@\n\x0c\x43ontinuation\x12\x16\n\x08provider\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x18\n\nstate_json\x18\x02 \x01(\tB\x04\xe2\x41\x01\x02*?\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n\tROLE_USER\x10\x01\x12\x12\n\x0eROLE_ASSISTANT\x10\x02*\x92\x01\n\x0bSensitivity\x12\x1b\n\x17SENSITIVITY_UNSPECIFIED\x10\x00\x12\x16\n\x12SENSITIVITY_PUBLIC\x10\x01\x12\x18\n\x14SENSITIVITY_INTERNAL\x10\x02\x12\x1c\n\x18SENSITIVITY_CONFIDENTIAL\x10\x03\x12\x16\n\x12SENSITIVITY_SECRET\x10\x04*F\n\x05Trust\x12\x15\n\x11TRUST_UNSPECIFIED\x10\x00\x12\x11\n\rTRUST_TRUSTED\x10\x01\x12\x13\n\x0fTRUST_UNTRUSTED\x10\x02\x42\x62\n\x11\x64\x65v.modelmeter.v1B\x0cMessageProtoP\x01Z-modelmeter.dev/gen/modelmeter/v1;modelmeterv1\xaa\x02\rModelmeter.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bmodelmeter/v1/message.proto\x12\rmodelmeter.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\"\\\n\x07Message\x12\'\n\x04role\x18\x01 \x01(\x0e\x32\x13.modelmeter.v1.RoleB\x04\xe2\x41\x01\x02\x12(\n\x05parts\x18\x02 \x03(\x0b\x32\x13.modelmeter.v1.PartB\x04\xe2\x41\x01\x02\"\x98\x03\n\x04Part\x12\x14\n\x04text\x18\x01 \x01(\tB\x04\xe2\x41\x01\x01H\x00\x12+\n\x05image\x18\x02 \x01(\x0b\x32\x14.modelmeter.v1.MediaB\x04\xe2\x41\x01\x01H\x00\x12+\n\x05\x61udio\x18\x03 \x01(\x0b\x32\x14.modelmeter.v1.MediaB\x04\xe2\x41\x01\x01H\x00\x12.\n\x08\x64ocument\x18\x04 \x01(\x0b\x32\x14.modelmeter.v1.MediaB\x04\xe2\x41\x01\x01H\x00\x12\x32\n\ttool_call\x18\x05 \x01(\x0b\x32\x17.modelmeter.v1.ToolCallB\x04\xe2\x41\x01\x01H\x00\x12\x36\n\x0btool_result\x18\x06 \x01(\x0b\x32\x19.modelmeter.v1.ToolResultB\x04\xe2\x41\x01\x01H\x00\x12\x39\n\x0c\x63ontinuation\x18\x07 \x01(\x0b\x32\x1b.modelmeter.v1.ContinuationB\x04\xe2\x41\x01\x01H\x00\x12>\n\x10\x63\x61\x63he_breakpoint\x18\x08 \x01(\x0b\x32\x1e.modelmeter.v1.CacheBreakpointB\x04\xe2\x41\x01\x01\x42\t\n\x07\x63ontent\"?\n\x0f\x43\x61\x63heBreakpoint\x12,\n\x03ttl\x18\x01 \x01(\x0b\x32\x19.google.protobuf.DurationB\x04\xe2\x41\x01\x01\"j\n\x05Media\x12\x18\n\nmedia_type\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x14\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x42\x04\xe2\x41\x01\x01H\x00\x12\x13\n\x03url\x18\x03 \x01(\tB\x04\xe2\x41\x01\x01H\x00\x12\x12\n\x04name\x18\x04 \x01(\tB\x04\xe2\x41\x01\x01\x42\x08\n\x06source\"g\n\x08ToolCall\x12\x10\n\x02id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x12\n\x04name\x18\x02 \x01(\tB\x04\xe2\x41\x01\x02\x12\x1c\n\x0e\x61rguments_json\x18\x03 \x01(\tB\x04\xe2\x41\x01\x01\x12\x17\n\tfree_text\x18\x04 \x01(\x08\x42\x04\xe2\x41\x01\x01\"O\n\nToolResult\x12\x15\n\x07\x63\x61ll_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x14\n\x06output\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\x12\x14\n\x06\x66\x61iled\x18\x03 \x01(\x08\x42\x04\xe2\x41\x01\x01\"\xaa\x01\n\x04Tool\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x19\n\x0b\x64\x65scription\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\x12\x1d\n\x0fparameters_json\x18\x03 \x01(\tB\x04\xe2\x41\x01\x01\x12\x14\n\x06strict\x18\x04 \x01(\x08\x42\x04\xe2\x41\x01\x01\x12>\n\x10\x63\x61\x63he_breakpoint\x18\x05 \x01(\x0b\x32\x1e.modelmeter.v1.CacheBreakpointB\x04\xe2\x41\x01\x01\"\xd9\x01\n\nToolChoice\x12\x32\n\x04mode\x18\x01 \x01(\x0e\x32\x1e.modelmeter.v1.ToolChoice.ModeB\x04\xe2\x41\x01\x01\x12\x12\n\x04name\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\x12$\n\x16\x64isable_parallel_calls\x18\x03 \x01(\x08\x42\x04\xe2\x41\x01\x01\"]\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\r\n\tMODE_AUTO\x10\x01\x12\r\n\tMODE_NONE\x10\x02\x12\x11\n\rMODE_REQUIRED\x10\x03\x12\x0e\n\nMODE_NAMED\x10\x04\"@\n\x0c\x43ontinuation\x12\x16\n\x08provider\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x18\n\nstate_json\x18\x02 \x01(\tB\x04\xe2\x41\x01\x02*?\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n\tROLE_USER\x10\x01\x12\x12\n\x0eROLE_ASSISTANT\x10\x02*\x92\x01\n\x0bSensitivity\x12\x1b\n\x17SENSITIVITY_UNSPECIFIED\x10\x00\x12\x16\n\x12SENSITIVITY_PUBLIC\x10\x01\x12\x18\n\x14SENSITIVITY_INTERNAL\x10\x02\x12\x1c\n\x18SENSITIVITY_CONFIDENTIAL\x10\x03\x12\x16\n\x12SENSITIVITY_SECRET\x10\x04*F\n\x05Trust\x12\x15\n\x11TRUST_UNSPECIFIED\x10\x00\x12\x11\n\rTRUST_TRUSTED\x10\x01\x12\x13\n\x0fTRUST_UNTRUSTED\x10\x02\x42\x62\n\x11\x64\x65v.modelmeter.v1B\x0cMessageProtoP\x01Z-modelmeter.dev/gen/modelmeter/v1;modelmeterv1\xaa\x02\rModelmeter.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -51,6 +52,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PART'].fields_by_name['tool_result']._serialized_options = b'\342A\001\001'
   _globals['_PART'].fields_by_name['continuation']._loaded_options = None
   _globals['_PART'].fields_by_name['continuation']._serialized_options = b'\342A\001\001'
+  _globals['_PART'].fields_by_name['cache_breakpoint']._loaded_options = None
+  _globals['_PART'].fields_by_name['cache_breakpoint']._serialized_options = b'\342A\001\001'
+  _globals['_CACHEBREAKPOINT'].fields_by_name['ttl']._loaded_options = None
+  _globals['_CACHEBREAKPOINT'].fields_by_name['ttl']._serialized_options = b'\342A\001\001'
   _globals['_MEDIA'].fields_by_name['media_type']._loaded_options = None
   _globals['_MEDIA'].fields_by_name['media_type']._serialized_options = b'\342A\001\002'
   _globals['_MEDIA'].fields_by_name['data']._loaded_options = None
@@ -81,6 +86,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOOL'].fields_by_name['parameters_json']._serialized_options = b'\342A\001\001'
   _globals['_TOOL'].fields_by_name['strict']._loaded_options = None
   _globals['_TOOL'].fields_by_name['strict']._serialized_options = b'\342A\001\001'
+  _globals['_TOOL'].fields_by_name['cache_breakpoint']._loaded_options = None
+  _globals['_TOOL'].fields_by_name['cache_breakpoint']._serialized_options = b'\342A\001\001'
   _globals['_TOOLCHOICE'].fields_by_name['mode']._loaded_options = None
   _globals['_TOOLCHOICE'].fields_by_name['mode']._serialized_options = b'\342A\001\001'
   _globals['_TOOLCHOICE'].fields_by_name['name']._loaded_options = None
@@ -91,28 +98,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CONTINUATION'].fields_by_name['provider']._serialized_options = b'\342A\001\002'
   _globals['_CONTINUATION'].fields_by_name['state_json']._loaded_options = None
   _globals['_CONTINUATION'].fields_by_name['state_json']._serialized_options = b'\342A\001\002'
-  _globals['_ROLE']._serialized_start=1208
-  _globals['_ROLE']._serialized_end=1271
-  _globals['_SENSITIVITY']._serialized_start=1274
-  _globals['_SENSITIVITY']._serialized_end=1420
-  _globals['_TRUST']._serialized_start=1422
-  _globals['_TRUST']._serialized_end=1492
-  _globals['_MESSAGE']._serialized_start=79
-  _globals['_MESSAGE']._serialized_end=171
-  _globals['_PART']._serialized_start=174
-  _globals['_PART']._serialized_end=518
-  _globals['_MEDIA']._serialized_start=520
-  _globals['_MEDIA']._serialized_end=626
-  _globals['_TOOLCALL']._serialized_start=628
-  _globals['_TOOLCALL']._serialized_end=731
-  _globals['_TOOLRESULT']._serialized_start=733
-  _globals['_TOOLRESULT']._serialized_end=812
-  _globals['_TOOL']._serialized_start=814
-  _globals['_TOOL']._serialized_end=920
-  _globals['_TOOLCHOICE']._serialized_start=923
-  _globals['_TOOLCHOICE']._serialized_end=1140
-  _globals['_TOOLCHOICE_MODE']._serialized_start=1047
-  _globals['_TOOLCHOICE_MODE']._serialized_end=1140
-  _globals['_CONTINUATION']._serialized_start=1142
-  _globals['_CONTINUATION']._serialized_end=1206
+  _globals['_ROLE']._serialized_start=1434
+  _globals['_ROLE']._serialized_end=1497
+  _globals['_SENSITIVITY']._serialized_start=1500
+  _globals['_SENSITIVITY']._serialized_end=1646
+  _globals['_TRUST']._serialized_start=1648
+  _globals['_TRUST']._serialized_end=1718
+  _globals['_MESSAGE']._serialized_start=111
+  _globals['_MESSAGE']._serialized_end=203
+  _globals['_PART']._serialized_start=206
+  _globals['_PART']._serialized_end=614
+  _globals['_CACHEBREAKPOINT']._serialized_start=616
+  _globals['_CACHEBREAKPOINT']._serialized_end=679
+  _globals['_MEDIA']._serialized_start=681
+  _globals['_MEDIA']._serialized_end=787
+  _globals['_TOOLCALL']._serialized_start=789
+  _globals['_TOOLCALL']._serialized_end=892
+  _globals['_TOOLRESULT']._serialized_start=894
+  _globals['_TOOLRESULT']._serialized_end=973
+  _globals['_TOOL']._serialized_start=976
+  _globals['_TOOL']._serialized_end=1146
+  _globals['_TOOLCHOICE']._serialized_start=1149
+  _globals['_TOOLCHOICE']._serialized_end=1366
+  _globals['_TOOLCHOICE_MODE']._serialized_start=1273
+  _globals['_TOOLCHOICE_MODE']._serialized_end=1366
+  _globals['_CONTINUATION']._serialized_start=1368
+  _globals['_CONTINUATION']._serialized_end=1432
 # @@protoc_insertion_point(module_scope)

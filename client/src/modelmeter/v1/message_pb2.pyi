@@ -5,6 +5,7 @@ What is said to a model and by it: messages with typed parts, and tools."""
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -140,6 +141,7 @@ class Part(_message.Message):
     TOOL_CALL_FIELD_NUMBER: _builtins.int
     TOOL_RESULT_FIELD_NUMBER: _builtins.int
     CONTINUATION_FIELD_NUMBER: _builtins.int
+    CACHE_BREAKPOINT_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """Plain text."""
     @_builtins.property
@@ -166,6 +168,10 @@ class Part(_message.Message):
     def continuation(self) -> Global___Continuation:
         """State of the provider, returned untouched; in assistant messages only, in place of the turn it stands for."""
 
+    @_builtins.property
+    def cache_breakpoint(self) -> Global___CacheBreakpoint:
+        """The provider is to keep the prompt up to the end of this part in its cache."""
+
     def __init__(
         self,
         *,
@@ -176,16 +182,44 @@ class Part(_message.Message):
         tool_call: Global___ToolCall | None = ...,
         tool_result: Global___ToolResult | None = ...,
         continuation: Global___Continuation | None = ...,
+        cache_breakpoint: Global___CacheBreakpoint | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["audio", b"audio", "content", b"content", "continuation", b"continuation", "document", b"document", "image", b"image", "text", b"text", "tool_call", b"tool_call", "tool_result", b"tool_result"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["audio", b"audio", "cache_breakpoint", b"cache_breakpoint", "content", b"content", "continuation", b"continuation", "document", b"document", "image", b"image", "text", b"text", "tool_call", b"tool_call", "tool_result", b"tool_result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audio", b"audio", "content", b"content", "continuation", b"continuation", "document", b"document", "image", b"image", "text", b"text", "tool_call", b"tool_call", "tool_result", b"tool_result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audio", b"audio", "cache_breakpoint", b"cache_breakpoint", "content", b"content", "continuation", b"continuation", "document", b"document", "image", b"image", "text", b"text", "tool_call", b"tool_call", "tool_result", b"tool_result"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["text", "image", "audio", "document", "tool_call", "tool_result", "continuation"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
 Global___Part: _TypeAlias = Part  # noqa: Y015
+
+@_typing.final
+class CacheBreakpoint(_message.Message):
+    """The end of a stretch of the prompt, from its beginning, that the provider is to keep in its prompt cache: tools
+    first, then the instructions, then the messages. At most 4 in a request. Where the provider cannot mark this place
+    it is refused, never dropped.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TTL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ttl(self) -> _duration_pb2.Duration:
+        """How long to keep it, one of the times that the provider offers; any other is refused. Absent: its default."""
+
+    def __init__(
+        self,
+        *,
+        ttl: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ttl", b"ttl"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ttl", b"ttl"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CacheBreakpoint: _TypeAlias = CacheBreakpoint  # noqa: Y015
 
 @_typing.final
 class Media(_message.Message):
@@ -297,6 +331,7 @@ class Tool(_message.Message):
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     PARAMETERS_JSON_FIELD_NUMBER: _builtins.int
     STRICT_FIELD_NUMBER: _builtins.int
+    CACHE_BREAKPOINT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name, unique in the request: 1 to 64 characters of `A-Z a-z 0-9 _ -`. `modelmeter_respond` is refused."""
     description: _builtins.str
@@ -305,6 +340,10 @@ class Tool(_message.Message):
     """JSON Schema of the arguments, as JSON text; its key order is kept. Empty: an object without properties."""
     strict: _builtins.bool
     """Ask the provider to enforce the schema while it generates. Refused where the provider cannot."""
+    @_builtins.property
+    def cache_breakpoint(self) -> Global___CacheBreakpoint:
+        """The provider is to keep the tools up to this one in its cache."""
+
     def __init__(
         self,
         *,
@@ -312,10 +351,11 @@ class Tool(_message.Message):
         description: _builtins.str = ...,
         parameters_json: _builtins.str = ...,
         strict: _builtins.bool = ...,
+        cache_breakpoint: Global___CacheBreakpoint | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cache_breakpoint", b"cache_breakpoint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "name", b"name", "parameters_json", b"parameters_json", "strict", b"strict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_breakpoint", b"cache_breakpoint", "description", b"description", "name", b"name", "parameters_json", b"parameters_json", "strict", b"strict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,8 +10,10 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from modelmeter.v1 import completion_pb2 as _completion_pb2
+from modelmeter.v1 import embedding_pb2 as _embedding_pb2
 from modelmeter.v1 import error_pb2 as _error_pb2
 from modelmeter.v1 import message_pb2 as _message_pb2
+from modelmeter.v1 import token_count_pb2 as _token_count_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -90,6 +92,30 @@ REASONING_EFFORT_XHIGH: ReasoningEffort.ValueType  # 6
 REASONING_EFFORT_MAX: ReasoningEffort.ValueType  # 7
 """As much as the provider allows."""
 Global___ReasoningEffort: _TypeAlias = ReasoningEffort  # noqa: Y015
+
+class _ModelTask:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ModelTaskEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ModelTask.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MODEL_TASK_UNSPECIFIED: _ModelTask.ValueType  # 0
+    """Not declared: a `provider/model` without an alias is asked for whatever the call asks."""
+    MODEL_TASK_COMPLETION: _ModelTask.ValueType  # 1
+    """`Complete`, `StreamComplete` and `CountTokens`."""
+    MODEL_TASK_EMBEDDING: _ModelTask.ValueType  # 2
+    """`Embed`."""
+
+class ModelTask(_ModelTask, metaclass=_ModelTaskEnumTypeWrapper):
+    """What a model is for."""
+
+MODEL_TASK_UNSPECIFIED: ModelTask.ValueType  # 0
+"""Not declared: a `provider/model` without an alias is asked for whatever the call asks."""
+MODEL_TASK_COMPLETION: ModelTask.ValueType  # 1
+"""`Complete`, `StreamComplete` and `CountTokens`."""
+MODEL_TASK_EMBEDDING: ModelTask.ValueType  # 2
+"""`Embed`."""
+Global___ModelTask: _TypeAlias = ModelTask  # noqa: Y015
 
 @_typing.final
 class Messages(_message.Message):
@@ -286,6 +312,8 @@ class CompleteRequest(_message.Message):
     RETRY_POLICY_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     SYSTEM_TRUST_FIELD_NUMBER: _builtins.int
+    SYSTEM_CACHE_BREAKPOINT_FIELD_NUMBER: _builtins.int
+    END_USER_ID_FIELD_NUMBER: _builtins.int
     REPLAY_ONLY_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """An alias of the deployment, or `provider/model`, split at the first slash."""
@@ -327,6 +355,10 @@ class CompleteRequest(_message.Message):
     """
     system_trust: _message_pb2.Trust.ValueType
     """How far the instructions in `system` can be trusted. UNTRUSTED instructions are refused."""
+    end_user_id: _builtins.str
+    """The person for whom the caller asks, as an id that names nobody, such as a hash: the provider tells abuse by it.
+    Up to 128 characters; empty for none. Refused where the provider has no field for it.
+    """
     replay_only: _builtins.bool
     """Answer from the journal only: a call that it does not hold is NOT_FOUND with kind REPLAY_MISS, and nothing is bought."""
     @_builtins.property
@@ -367,6 +399,10 @@ class CompleteRequest(_message.Message):
         do not change the answer and are not sent to the provider.
         """
 
+    @_builtins.property
+    def system_cache_breakpoint(self) -> _message_pb2.CacheBreakpoint:
+        """The provider is to keep the prompt up to the end of `system` in its cache; only with `system`."""
+
     def __init__(
         self,
         *,
@@ -395,11 +431,13 @@ class CompleteRequest(_message.Message):
         retry_policy: Global___RetryPolicy | None = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         system_trust: _message_pb2.Trust.ValueType = ...,
+        system_cache_breakpoint: _message_pb2.CacheBreakpoint | None = ...,
+        end_user_id: _builtins.str = ...,
         replay_only: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "ceiling", b"ceiling", "continuation", b"continuation", "effect", b"effect", "max_output_tokens", b"max_output_tokens", "messages", b"messages", "native_json", b"native_json", "prompt", b"prompt", "retry_policy", b"retry_policy", "seed", b"seed", "temperature", b"temperature", "text", b"text", "tool_choice", b"tool_choice", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "ceiling", b"ceiling", "continuation", b"continuation", "effect", b"effect", "max_output_tokens", b"max_output_tokens", "messages", b"messages", "native_json", b"native_json", "prompt", b"prompt", "retry_policy", b"retry_policy", "seed", b"seed", "system_cache_breakpoint", b"system_cache_breakpoint", "temperature", b"temperature", "text", b"text", "tool_choice", b"tool_choice", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "call_id", b"call_id", "ceiling", b"ceiling", "continuation", b"continuation", "effect", b"effect", "labels", b"labels", "max_output_tokens", b"max_output_tokens", "messages", b"messages", "model", b"model", "native_json", b"native_json", "output_schema_json", b"output_schema_json", "prompt", b"prompt", "provider_options_json", b"provider_options_json", "reasoning_effort", b"reasoning_effort", "replay_only", b"replay_only", "retry_policy", b"retry_policy", "schema_mode", b"schema_mode", "seed", b"seed", "sensitivity", b"sensitivity", "stop_sequences", b"stop_sequences", "system", b"system", "system_trust", b"system_trust", "temperature", b"temperature", "text", b"text", "tool_choice", b"tool_choice", "tools", b"tools", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "call_id", b"call_id", "ceiling", b"ceiling", "continuation", b"continuation", "effect", b"effect", "end_user_id", b"end_user_id", "labels", b"labels", "max_output_tokens", b"max_output_tokens", "messages", b"messages", "model", b"model", "native_json", b"native_json", "output_schema_json", b"output_schema_json", "prompt", b"prompt", "provider_options_json", b"provider_options_json", "reasoning_effort", b"reasoning_effort", "replay_only", b"replay_only", "retry_policy", b"retry_policy", "schema_mode", b"schema_mode", "seed", b"seed", "sensitivity", b"sensitivity", "stop_sequences", b"stop_sequences", "system", b"system", "system_cache_breakpoint", b"system_cache_breakpoint", "system_trust", b"system_trust", "temperature", b"temperature", "text", b"text", "tool_choice", b"tool_choice", "tools", b"tools", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_output_tokens: _TypeAlias = _typing.Literal["max_output_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_output_tokens: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens"]  # noqa: Y015
@@ -555,6 +593,160 @@ class StreamCompleteResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
 Global___StreamCompleteResponse: _TypeAlias = StreamCompleteResponse  # noqa: Y015
+
+@_typing.final
+class CountTokensRequest(_message.Message):
+    """A count of input tokens is asked for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def request(self) -> Global___CompleteRequest:
+        """The call whose input is counted, the same as for `Complete`. What bears on the output alone is judged and then
+        not sent.
+        """
+
+    def __init__(
+        self,
+        *,
+        request: Global___CompleteRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountTokensRequest: _TypeAlias = CountTokensRequest  # noqa: Y015
+
+@_typing.final
+class CountTokensResponse(_message.Message):
+    """A count of input tokens."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def count(self) -> _token_count_pb2.TokenCount:
+        """The count."""
+
+    def __init__(
+        self,
+        *,
+        count: _token_count_pb2.TokenCount | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["count", b"count"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountTokensResponse: _TypeAlias = CountTokensResponse  # noqa: Y015
+
+@_typing.final
+class EmbedRequest(_message.Message):
+    """Texts to be turned into vectors. Every mistake is reported at once."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    INPUTS_FIELD_NUMBER: _builtins.int
+    DIMENSIONS_FIELD_NUMBER: _builtins.int
+    INPUT_TYPE_FIELD_NUMBER: _builtins.int
+    PROVIDER_OPTIONS_JSON_FIELD_NUMBER: _builtins.int
+    SENSITIVITY_FIELD_NUMBER: _builtins.int
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """An alias of the deployment, or `provider/model`: a model whose task is EMBEDDING."""
+    dimensions: _builtins.int
+    """Components of each vector, 1 or more. Absent: as many as the model gives by itself."""
+    input_type: _embedding_pb2.EmbeddingInputType.ValueType
+    """What the vectors are for."""
+    provider_options_json: _builtins.str
+    """Further options in the provider's own format, as the JSON text of an object. A key that the request or the server
+    owns is refused as `provider_options_json.<key>`; other keys pass through. Empty for none.
+    """
+    sensitivity: _message_pb2.Sensitivity.ValueType
+    """How confidential the texts are. Above the model's maximum they are refused before dispatch."""
+    call_id: _builtins.str
+    """The caller's id for the call, a UUID of any version. Always send one. Empty: the server makes one."""
+    @_builtins.property
+    def inputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The texts, 1 to 2,048, none of them empty, together at most 8 MiB of UTF-8. Providers take fewer: Gemini 100,
+        Cohere 96, Titan 1; more than the provider takes is refused.
+        """
+
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Labels for the record and for sums of spend: at most 16, keys of 1 to 64 and values of up to 256 characters."""
+
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        inputs: _abc.Iterable[_builtins.str] | None = ...,
+        dimensions: _builtins.int | None = ...,
+        input_type: _embedding_pb2.EmbeddingInputType.ValueType = ...,
+        provider_options_json: _builtins.str = ...,
+        sensitivity: _message_pb2.Sensitivity.ValueType = ...,
+        call_id: _builtins.str = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "dimensions", b"dimensions"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "call_id", b"call_id", "dimensions", b"dimensions", "input_type", b"input_type", "inputs", b"inputs", "labels", b"labels", "model", b"model", "provider_options_json", b"provider_options_json", "sensitivity", b"sensitivity"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__dimensions: _TypeAlias = _typing.Literal["dimensions"]  # noqa: Y015
+    _WhichOneofArgType__dimensions: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dimensions) -> _WhichOneofReturnType__dimensions | None: ...
+
+Global___EmbedRequest: _TypeAlias = EmbedRequest  # noqa: Y015
+
+@_typing.final
+class EmbedResponse(_message.Message):
+    """Vectors."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EMBEDDINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def embeddings(self) -> _embedding_pb2.Embeddings:
+        """The vectors with their bill."""
+
+    def __init__(
+        self,
+        *,
+        embeddings: _embedding_pb2.Embeddings | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["embeddings", b"embeddings"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["embeddings", b"embeddings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EmbedResponse: _TypeAlias = EmbedResponse  # noqa: Y015
 
 @_typing.final
 class ModelCapabilities(_message.Message):
@@ -729,6 +921,7 @@ class Model(_message.Message):
     DEFAULT_SCHEMA_MODE_FIELD_NUMBER: _builtins.int
     MAX_SENSITIVITY_FIELD_NUMBER: _builtins.int
     PRICE_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name that callers use: an alias, or `provider/model`."""
     provider: _builtins.str
@@ -743,6 +936,8 @@ class Model(_message.Message):
     """The schema mode that UNSPECIFIED stands for."""
     max_sensitivity: _message_pb2.Sensitivity.ValueType
     """The most confidential prompt that the model may see."""
+    task: Global___ModelTask.ValueType
+    """What it is for. Of an embedding model `capabilities`, `max_output_tokens` and `default_schema_mode` say nothing."""
     @_builtins.property
     def capabilities(self) -> Global___ModelCapabilities:
         """What it can do."""
@@ -763,10 +958,11 @@ class Model(_message.Message):
         default_schema_mode: Global___SchemaMode.ValueType = ...,
         max_sensitivity: _message_pb2.Sensitivity.ValueType = ...,
         price: Global___Price | None = ...,
+        task: Global___ModelTask.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "price", b"price"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "default_schema_mode", b"default_schema_mode", "max_output_tokens", b"max_output_tokens", "max_sensitivity", b"max_sensitivity", "name", b"name", "price", b"price", "provider", b"provider", "provider_kind", b"provider_kind", "provider_model", b"provider_model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "default_schema_mode", b"default_schema_mode", "max_output_tokens", b"max_output_tokens", "max_sensitivity", b"max_sensitivity", "name", b"name", "price", b"price", "provider", b"provider", "provider_kind", b"provider_kind", "provider_model", b"provider_model", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

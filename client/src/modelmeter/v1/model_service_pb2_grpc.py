@@ -48,6 +48,16 @@ class ModelServiceStub(object):
                 request_serializer=modelmeter_dot_v1_dot_model__service__pb2.StreamCompleteRequest.SerializeToString,
                 response_deserializer=modelmeter_dot_v1_dot_model__service__pb2.StreamCompleteResponse.FromString,
                 _registered_method=True)
+        self.CountTokens = channel.unary_unary(
+                '/modelmeter.v1.ModelService/CountTokens',
+                request_serializer=modelmeter_dot_v1_dot_model__service__pb2.CountTokensRequest.SerializeToString,
+                response_deserializer=modelmeter_dot_v1_dot_model__service__pb2.CountTokensResponse.FromString,
+                _registered_method=True)
+        self.Embed = channel.unary_unary(
+                '/modelmeter.v1.ModelService/Embed',
+                request_serializer=modelmeter_dot_v1_dot_model__service__pb2.EmbedRequest.SerializeToString,
+                response_deserializer=modelmeter_dot_v1_dot_model__service__pb2.EmbedResponse.FromString,
+                _registered_method=True)
         self.ListModels = channel.unary_unary(
                 '/modelmeter.v1.ModelService/ListModels',
                 request_serializer=modelmeter_dot_v1_dot_model__service__pb2.ListModelsRequest.SerializeToString,
@@ -90,6 +100,27 @@ class ModelServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CountTokens(self, request, context):
+        """Counts the input tokens of a call without making it.
+
+        The provider counts where it has an endpoint for that; else the answer is an estimate and says so. The request is
+        judged like the call itself and refused for the same mistakes. Counting buys nothing: whatever fails carries the
+        certainty NONE, did not happen, and may be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Embed(self, request, context):
+        """Turns texts into vectors with an embedding model.
+
+        One provider request, which is billed: errors and the initial metadata are those of `Complete`. An answer with a
+        wrong number of vectors, or with a component that is no finite number, is UNUSABLE and keeps its bill.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListModels(self, request, context):
         """Lists the models that this deployment serves, in the order of their names.
         """
@@ -116,6 +147,16 @@ def add_ModelServiceServicer_to_server(servicer, server):
                     servicer.StreamComplete,
                     request_deserializer=modelmeter_dot_v1_dot_model__service__pb2.StreamCompleteRequest.FromString,
                     response_serializer=modelmeter_dot_v1_dot_model__service__pb2.StreamCompleteResponse.SerializeToString,
+            ),
+            'CountTokens': grpc.unary_unary_rpc_method_handler(
+                    servicer.CountTokens,
+                    request_deserializer=modelmeter_dot_v1_dot_model__service__pb2.CountTokensRequest.FromString,
+                    response_serializer=modelmeter_dot_v1_dot_model__service__pb2.CountTokensResponse.SerializeToString,
+            ),
+            'Embed': grpc.unary_unary_rpc_method_handler(
+                    servicer.Embed,
+                    request_deserializer=modelmeter_dot_v1_dot_model__service__pb2.EmbedRequest.FromString,
+                    response_serializer=modelmeter_dot_v1_dot_model__service__pb2.EmbedResponse.SerializeToString,
             ),
             'ListModels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListModels,
@@ -186,6 +227,60 @@ class ModelService(object):
             '/modelmeter.v1.ModelService/StreamComplete',
             modelmeter_dot_v1_dot_model__service__pb2.StreamCompleteRequest.SerializeToString,
             modelmeter_dot_v1_dot_model__service__pb2.StreamCompleteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CountTokens(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/modelmeter.v1.ModelService/CountTokens',
+            modelmeter_dot_v1_dot_model__service__pb2.CountTokensRequest.SerializeToString,
+            modelmeter_dot_v1_dot_model__service__pb2.CountTokensResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Embed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/modelmeter.v1.ModelService/Embed',
+            modelmeter_dot_v1_dot_model__service__pb2.EmbedRequest.SerializeToString,
+            modelmeter_dot_v1_dot_model__service__pb2.EmbedResponse.FromString,
             options,
             channel_credentials,
             insecure,

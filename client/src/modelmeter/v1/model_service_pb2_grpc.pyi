@@ -52,6 +52,19 @@ class ModelServiceStub:
     `failed` the stream ends with the gRPC status that `Complete` would have ended with. Cancelling the stream closes
     the provider's connection.
     """
+    CountTokens: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.CountTokensRequest, _model_service_pb2.CountTokensResponse]
+    """Counts the input tokens of a call without making it.
+
+    The provider counts where it has an endpoint for that; else the answer is an estimate and says so. The request is
+    judged like the call itself and refused for the same mistakes. Counting buys nothing: whatever fails carries the
+    certainty NONE, did not happen, and may be repeated.
+    """
+    Embed: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.EmbedRequest, _model_service_pb2.EmbedResponse]
+    """Turns texts into vectors with an embedding model.
+
+    One provider request, which is billed: errors and the initial metadata are those of `Complete`. An answer with a
+    wrong number of vectors, or with a component that is no finite number, is UNUSABLE and keeps its bill.
+    """
     ListModels: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.ListModelsRequest, _model_service_pb2.ListModelsResponse]
     """Lists the models that this deployment serves, in the order of their names."""
     GetModel: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.GetModelRequest, _model_service_pb2.GetModelResponse]
@@ -80,6 +93,19 @@ class ModelServiceAsyncStub(ModelServiceStub):
     The stream is `started`, deltas and usage snapshots, then exactly one `completion` or one `failed`. After
     `failed` the stream ends with the gRPC status that `Complete` would have ended with. Cancelling the stream closes
     the provider's connection.
+    """
+    CountTokens: _aio.UnaryUnaryMultiCallable[_model_service_pb2.CountTokensRequest, _model_service_pb2.CountTokensResponse]  # type: ignore[assignment]
+    """Counts the input tokens of a call without making it.
+
+    The provider counts where it has an endpoint for that; else the answer is an estimate and says so. The request is
+    judged like the call itself and refused for the same mistakes. Counting buys nothing: whatever fails carries the
+    certainty NONE, did not happen, and may be repeated.
+    """
+    Embed: _aio.UnaryUnaryMultiCallable[_model_service_pb2.EmbedRequest, _model_service_pb2.EmbedResponse]  # type: ignore[assignment]
+    """Turns texts into vectors with an embedding model.
+
+    One provider request, which is billed: errors and the initial metadata are those of `Complete`. An answer with a
+    wrong number of vectors, or with a component that is no finite number, is UNUSABLE and keeps its bill.
     """
     ListModels: _aio.UnaryUnaryMultiCallable[_model_service_pb2.ListModelsRequest, _model_service_pb2.ListModelsResponse]  # type: ignore[assignment]
     """Lists the models that this deployment serves, in the order of their names."""
@@ -118,6 +144,31 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         The stream is `started`, deltas and usage snapshots, then exactly one `completion` or one `failed`. After
         `failed` the stream ends with the gRPC status that `Complete` would have ended with. Cancelling the stream closes
         the provider's connection.
+        """
+
+    @_abc_1.abstractmethod
+    def CountTokens(
+        self,
+        request: _model_service_pb2.CountTokensRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_model_service_pb2.CountTokensResponse, _abc.Awaitable[_model_service_pb2.CountTokensResponse]]:
+        """Counts the input tokens of a call without making it.
+
+        The provider counts where it has an endpoint for that; else the answer is an estimate and says so. The request is
+        judged like the call itself and refused for the same mistakes. Counting buys nothing: whatever fails carries the
+        certainty NONE, did not happen, and may be repeated.
+        """
+
+    @_abc_1.abstractmethod
+    def Embed(
+        self,
+        request: _model_service_pb2.EmbedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_model_service_pb2.EmbedResponse, _abc.Awaitable[_model_service_pb2.EmbedResponse]]:
+        """Turns texts into vectors with an embedding model.
+
+        One provider request, which is billed: errors and the initial metadata are those of `Complete`. An answer with a
+        wrong number of vectors, or with a component that is no finite number, is UNUSABLE and keeps its bill.
         """
 
     @_abc_1.abstractmethod

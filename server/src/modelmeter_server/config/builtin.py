@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from modelmeter_server.core.models import Task
 from modelmeter_server.core.pricing import PriceTable, Tier, nanos_per_million
 from modelmeter_server.drivers.replay.book import builtin_scripts
+from modelmeter_server.drivers.replay.vectors import MODEL as EMBEDDING_MODEL
 
 from .kinds import REPLAY
 from .settings import ModelSettings, ProviderSettings, Settings
@@ -24,14 +26,26 @@ PRICE = PriceTable(
 )
 
 
+EMBEDDING_PRICE = PriceTable(currency="USD", tiers=(Tier(input=nanos_per_million("0.02"), output=0),))
+
+
 def with_replay(settings: Settings) -> Settings:
     """Return the settings with the replay provider and its models in place of any others."""
     scripts = builtin_scripts()
     return msgspec.structs.replace(
         settings,
         providers=(ProviderSettings(name=REPLAY.name, kind=REPLAY.name, scripts=scripts),),
-        models=tuple(
-            ModelSettings(name=f"{REPLAY.name}/{name}", provider=REPLAY.name, model=name, price=PRICE)
-            for name in scripts.names
+        models=(
+            *(
+                ModelSettings(name=f"{REPLAY.name}/{name}", provider=REPLAY.name, model=name, price=PRICE)
+                for name in scripts.names
+            ),
+            ModelSettings(
+                name=f"{REPLAY.name}/{EMBEDDING_MODEL}",
+                provider=REPLAY.name,
+                model=EMBEDDING_MODEL,
+                task=Task.EMBEDDING,
+                price=EMBEDDING_PRICE,
+            ),
         ),
     )

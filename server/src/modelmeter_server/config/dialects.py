@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from modelmeter_server.core.dialects import (
+    CACHE_MARKS,
     COMPATIBLE,
     DIALECTS,
     EFFORT_FIELDS,
+    END_USER_FIELDS,
     MAX_TOKENS_FIELDS,
     MEDIA,
     OPENAI,
@@ -40,6 +42,8 @@ _CHOICES = {
     "max_tokens_field": MAX_TOKENS_FIELDS,
     "seed_field": SEED_FIELDS,
     "effort_field": EFFORT_FIELDS,
+    "cache_marks": CACHE_MARKS,
+    "end_user_field": END_USER_FIELDS,
 }
 _LISTS: dict[str, tuple[str, ...]] = {
     "media": MEDIA,

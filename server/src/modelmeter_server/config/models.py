@@ -6,12 +6,13 @@ import re
 from typing import TYPE_CHECKING
 
 from modelmeter_server.core.dialects import schema_modes
-from modelmeter_server.core.models import OnCancel
+from modelmeter_server.core.models import OnCancel, Task
 from modelmeter_server.core.requests import DEFAULT_MAX_OUTPUT_TOKENS, SchemaCheckPolicy, SchemaMode
 from modelmeter_server.core.reservation import MAX_TOKENS_PER_SECOND
-from modelmeter_server.drivers.bedrock import REASONING_DIALECTS
+from modelmeter_server.drivers.bedrock import EMBEDDING_DIALECTS, REASONING_DIALECTS
+from modelmeter_server.drivers.replay.vectors import MODEL as EMBEDDING_MODEL
 
-from .kinds import BEDROCK, OPENAI_RESPONSES
+from .kinds import BEDROCK, OPENAI_RESPONSES, REPLAY, SUPPORTED
 from .mistakes import choices, did_you_mean
 from .prices import read_price
 from .settings import ModelSettings, ProviderSettings
@@ -24,6 +25,17 @@ if TYPE_CHECKING:
     from .tables import Table
 
 _NAME = re.compile(r"[!-~]{1,128}")
+_TIER = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_OF_COMPLETIONS = (
+    "schema_mode",
+    "schema_check",
+    "max_output_tokens",
+    "buffered",
+    "allow_remote_media",
+    "hosted_tools",
+    "service_tier",
+    "reasoning_dialect",
+)
 _MOST_OUTPUT = 2**31 - 1
 """`max_output_tokens` is an int32 on the wire."""
 
@@ -40,6 +52,12 @@ class ModelReader:
         provider = self._read_provider(table)
         self._check_name(table, provider)
         model = table.required_text("model", "write model = the model's name in the provider's own spelling")
+        task = table.word("task", Task.COMPLETION)
+        if task is Task.EMBEDDING:
+            return self._read_embedding(table, provider, model)
+        if "embedding_dialect" in table:
+            fix = 'remove it, or write task = "embedding"'
+            table.refuse("embedding_dialect", "goes with embedding models", fix)
         self._check_script(table, provider, model)
         _refuse_unsupported(table)
         settings = ModelSettings(
@@ -54,6 +72,7 @@ class ModelReader:
             buffered=table.flag("buffered", default=False),
             allow_remote_media=table.flag("allow_remote_media", default=False),
             hosted_tools=frozenset(table.texts("hosted_tools") or ()),
+            service_tier=self._read_service_tier(table, provider),
             reasoning_dialect=self._read_reasoning_dialect(table, provider),
             price=_read_price(table),
             identity=_read_identity(table),
@@ -70,6 +89,44 @@ class ModelReader:
         )
         table.close()
         return settings
+
+    def _read_embedding(self, table: Table, provider: str, model: str | None) -> ModelSettings:
+        for key in _OF_COMPLETIONS:
+            if key in table:
+                table.refuse(key, "does not go with an embedding model", "remove it: vectors have none")
+        owner = self._providers.get(provider)
+        kind = (
+            SUPPORTED.get(owner.kind) if owner is not None else None
+        )  # `None` too for a driver of another make
+        if owner is not None and kind is not None and not kind.has_embeddings:
+            fix = "name another provider"
+            table.mistake("provider", f'"{provider}" is of kind "{owner.kind}", which has no embeddings', fix)
+        if owner is not None and owner.kind == REPLAY.name and model not in (None, EMBEDDING_MODEL):
+            fix = f'write "{EMBEDDING_MODEL}", its one embedding model'
+            table.mistake("model", f'"{provider}" has no embedding model "{model}"', fix)
+        _refuse_unsupported(table)
+        price = table.table("price")
+        settings = ModelSettings(
+            name=table.name,
+            provider=provider,
+            model=model or "",
+            task=Task.EMBEDDING,
+            embedding_dialect=self._read_embedding_dialect(table, owner),
+            price=read_price(price, has_output=False) if "price" in table else None,
+        )
+        table.close()
+        return settings
+
+    def _read_embedding_dialect(self, table: Table, owner: ProviderSettings | None) -> str | None:
+        """Return how a model of Bedrock is asked: each family has a body of its own, and an ARN tells no family."""
+        if owner is None or owner.kind == BEDROCK:
+            known = choices(EMBEDDING_DIALECTS)
+            if owner is not None and "embedding_dialect" not in table:
+                table.mistake(None, 'lacks "embedding_dialect"', f"write {known}, after the model's family")
+            return table.choice("embedding_dialect", EMBEDDING_DIALECTS, "") or None
+        fix = "remove it: the other kinds have one format"
+        table.refuse("embedding_dialect", f'goes with models of a "{BEDROCK}" provider', fix)
+        return None
 
     def _read_provider(self, table: Table) -> str:
         known = ", ".join(sorted(self._providers)) or "none yet"
@@ -97,6 +154,19 @@ class ModelReader:
             fix = "remove it: only the Responses API keeps answers that can be asked for"
             table.mistake("recoverable", f'goes with models of an "{OPENAI_RESPONSES}" provider', fix)
         return wanted
+
+    def _read_service_tier(self, table: Table, provider: str) -> str | None:
+        """Return the tier in the provider's own word, which only the provider can judge."""
+        tier = table.text("service_tier")
+        owner = self._providers.get(provider)
+        if tier is not None and not _TIER.fullmatch(tier):
+            table.mistake(
+                "service_tier", f'"{tier}" is no tier', 'write the provider\'s word, such as "flex"'
+            )
+        elif tier and owner is not None and owner.dialect is not None and not owner.dialect.service_tier:
+            fix = "remove it, or set dialect.service_tier = true if the server has tiers"
+            table.mistake("service_tier", f'the dialect of "{provider}" has no tiers', fix)
+        return tier
 
     def _read_schema_mode(self, table: Table, provider: str) -> SchemaMode:
         """Return the model's mode: native, unless its server is known to have no such thing."""

@@ -15,14 +15,18 @@ _OPTIONAL_RATES = ("cache_read", "cache_write", "cache_write_1h", "input_audio",
 _MOST_TOKENS = 2**63 - 1
 
 
-def read_price(table: Table) -> PriceTable:
-    """Read a price table. The base tier comes first, then the tiers in the order of the file."""
+def read_price(table: Table, *, has_output: bool = True) -> PriceTable:
+    """Read a price table. The base tier comes first, then the tiers in the order of the file.
+
+    Without `has_output` a model generates nothing, so that nobody need say what that costs.
+    """
+    required = ("input", "output") if has_output else ("input",)
     currency = table.required_text("currency", 'write currency = "USD"')
     if currency is not None and not _CURRENCY.fullmatch(currency):
         table.mistake("currency", "is not a currency code", 'write three capital letters, such as "USD"')
-    tiers = [_read_rates(table)]
+    tiers = [_read_rates(table, required)]
     for more in table.tables("tiers"):
-        tier = _read_tier(more)
+        tier = _read_tier(more, required)
         if any(_scope(tier) == _scope(other) for other in tiers):
             more.mistake(
                 None,
@@ -36,15 +40,21 @@ def read_price(table: Table) -> PriceTable:
     return PriceTable(currency=currency or "", tiers=tuple(tiers), hosted_tool_requests=hosted)
 
 
-def _read_tier(table: Table) -> Tier:
+def _read_tier(table: Table, required: tuple[str, ...]) -> Tier:
     above = table.integer("above_input_tokens", 0, least=0, most=_MOST_TOKENS)
-    tier = _read_rates(table, above_input_tokens=above, service_tier=table.text("service_tier"))
+    tier = _read_rates(table, required, above_input_tokens=above, service_tier=table.text("service_tier"))
     table.close()
     return tier
 
 
-def _read_rates(table: Table, *, above_input_tokens: int = 0, service_tier: str | None = None) -> Tier:
-    for key in ("input", "output"):
+def _read_rates(
+    table: Table,
+    required: tuple[str, ...],
+    *,
+    above_input_tokens: int = 0,
+    service_tier: str | None = None,
+) -> Tier:
+    for key in required:
         if key not in table:
             table.mistake(
                 None, f'lacks "{key}"', f'write {key} = "3.00", in units of the currency per million tokens'

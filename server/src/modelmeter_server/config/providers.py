@@ -8,23 +8,28 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from modelmeter_server.drivers import google_credentials
 from modelmeter_server.drivers.bedrock import EXTRA, can_sign
 from modelmeter_server.drivers.http.endpoint import Endpoint, Proxy
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
+from modelmeter_server.drivers.plugin import DriverPlugin, SettingError
 
 from .dialects import default_dialect, read_dialect
 from .files import read_secret_file, readable_file, trust_problem
-from .kinds import SUPPORTED, ProviderKind
+from .kinds import SUPPORTED, ProviderKind, foreign_kind
 from .mistakes import choices, did_you_mean
+from .plugins import PluginRefused, distributions, installed_kinds, load_plugin, wire_format_of
 from .scripts import read_scripts
 from .secret import Secret
 from .settings import ProviderSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from importlib.metadata import EntryPoint
     from pathlib import Path
 
     from modelmeter_server.core.dialects import Dialect
+    from modelmeter_server.drivers.http_driver import WireFormat
 
     from .tables import Table
 
@@ -66,7 +71,8 @@ class ProviderReader:
     def _judge_without_kind(self, table: Table) -> None:
         # What else may stand here depends on the kind; a key in the file and an address that is none never do.
         _refuse_key(table, "PROVIDER_API_KEY")
-        self._read_base_url(table, default="")
+        if "base_url" in table:
+            self._read_base_url(table, default="")
 
     def _read_instance(self, table: Table, kind: ProviderKind) -> ProviderSettings:
         settings = ProviderSettings(
@@ -74,7 +80,7 @@ class ProviderReader:
             kind=kind.name,
             timeouts=_read_bounds(table.table("timeouts"), Timeouts()),
             allow_direct_models=table.flag("allow_direct_models", default=False),
-            **(self._read_remote(table, kind) if kind.base_url else self._read_scripts(table)),
+            **(self._read_remote(table, kind) if kind.is_remote else self._read_scripts(table)),
         )
         table.close()
         return settings
@@ -89,8 +95,10 @@ class ProviderReader:
         address = kind.base_url if dialect is None else dialect.base_url
         return {
             "dialect": dialect,
+            "wire": None if kind.plugin is None else _read_settings(table, kind.plugin),
             "base_url": self._read_base_url(table, address).replace("{region}", region or ""),
             "api_key": self._read_key(table, kind),
+            **(self._read_credentials(table, kind) if kind.credentials else {}),
             "region": region,
             "limits": _read_bounds(table.table("limits"), Limits()),
             "resend_on_stale_connection": table.flag("resend_on_stale_connection", default=True),
@@ -100,14 +108,13 @@ class ProviderReader:
 
     def _read_region(self, table: Table) -> str | None:
         """Return the region of the file: the environment's could be another one than the base URL's."""
-        has_key = "api_key_env" in table or "api_key_file" in table
         region = table.text("region")
         if region is not None and not _REGION.fullmatch(region):
             table.mistake("region", "is not the name of a region", 'write one such as "eu-central-1"')
             return None
-        if region is None and not (has_key and "base_url" in table):
+        if region is None and not (_has_key(table) and "base_url" in table):
             table.mistake(None, 'lacks "region"', 'write one such as region = "eu-central-1"')
-        if not has_key and self._environ is not None and not can_sign():
+        if not _has_key(table) and self._environ is not None and not can_sign():
             table.mistake(None, "signs with AWS credentials, which need botocore", f'pip install "{EXTRA}"')
         return region
 
@@ -116,7 +123,7 @@ class ProviderReader:
         allow_insecure = table.flag("allow_insecure", default=False)
         if url is None and not default and "base_url" not in table:
             fix = "write base_url = the address of your server"
-            table.mistake(None, "has no base_url, and servers of this dialect have none in common", fix)
+            table.mistake(None, "has no base_url, and servers of this sort have none in common", fix)
         if url is None or not table.checked("base_url", url, Endpoint.parse):
             return default
         if not allow_insecure and url.lower().startswith("http:") and not _is_loopback(url):
@@ -141,8 +148,7 @@ class ProviderReader:
         variable, file = table.text("api_key_env"), table.text("api_key_file")
         if variable is not None and file is not None:
             table.mistake("api_key_file", "there are two sources for one key", "remove this or api_key_env")
-        # A server of one's own may need no key; the provider's own address always does.
-        elif variable is None and file is None and "base_url" not in table and not kind.is_regional:
+        elif variable is None and file is None and not _needs_no_key(table, kind):
             table.mistake(None, "has no key", f"{advice}, or api_key_file")
         if self._environ is None:
             return None
@@ -150,6 +156,25 @@ class ProviderReader:
             return self._checked_key(table, "api_key_env", self._key_from_variable(table, variable))
         path = readable_file(table, "api_key_file", file, self._folder)
         return self._checked_key(table, "api_key_file", read_secret_file(path)) if path else None
+
+    def _read_credentials(self, table: Table, kind: ProviderKind) -> dict[str, Any]:
+        """Return what takes the place of a key."""
+        name = table.choice("credentials", kind.credentials, "")
+        path = readable_file(table, "credentials_file", table.text("credentials_file"), self._folder)
+        if not name:
+            if "credentials_file" in table and "credentials" not in table:
+                fix = f'write credentials = "{kind.credentials[0]}", or remove it'
+                table.mistake("credentials_file", "goes with credentials", fix)
+            return {}
+        if _has_key(table):
+            table.mistake("credentials", "there are two ways to authenticate", "remove this or the key")
+        if self._environ is not None and not google_credentials.can_fetch():
+            fix = f'pip install "{google_credentials.EXTRA}"'
+            table.mistake("credentials", "needs google-auth, which is not installed", fix)
+        elif self._environ is not None and path and (problem := google_credentials.file_problem(path)):
+            fix = "give the JSON file of a service account's key; other kinds belong to the environment"
+            table.mistake("credentials_file", problem, fix)
+        return {"credentials": name, "credentials_file": path}
 
     def _key_from_variable(self, table: Table, variable: str) -> str | None:
         assert self._environ is not None
@@ -174,6 +199,15 @@ class ProviderReader:
         return Secret(value)
 
 
+def _has_key(table: Table) -> bool:
+    return "api_key_env" in table or "api_key_file" in table
+
+
+def _needs_no_key(table: Table, kind: ProviderKind) -> bool:
+    # A server of one's own may need no key; the provider's own address always does.
+    return "base_url" in table or kind.is_regional or (bool(kind.credentials) and "credentials" in table)
+
+
 def _read_dialect(table: Table, kind: ProviderKind) -> Dialect | None:
     if not kind.has_dialects:
         return None
@@ -190,13 +224,43 @@ def _key_advice(example: str) -> str:
 
 def _read_kind(table: Table) -> tuple[ProviderKind | None, ProviderKind | None]:
     """Return the kind, or `None` and the kind that was probably meant; the mistake is noted."""
-    name = table.required_text("kind", f"write kind = {choices(SUPPORTED)}")
-    if name is None or name in SUPPORTED:
-        return SUPPORTED.get(name or ""), None
-    meant = did_you_mean(name, SUPPORTED)
-    fix = f'did you mean "{meant}"?' if meant else f"write {choices(SUPPORTED)}"
+    foreign = installed_kinds()
+    known = [*SUPPORTED, *(name for name in foreign if name not in SUPPORTED)]
+    name = table.required_text("kind", f"write kind = {choices(known)}")
+    if name is None:
+        return None, None
+    try:
+        if name in SUPPORTED:
+            _refuse_shadow(foreign.get(name, ()))
+            return SUPPORTED[name], None
+        if name in foreign:
+            return foreign_kind(load_plugin(foreign[name])), None
+    except PluginRefused as error:
+        table.mistake("kind", error.problem, error.fix)
+        return None, SUPPORTED.get(name)
+    meant = did_you_mean(name, known)
+    fix = f'did you mean "{meant}"?' if meant else f"write {choices(known)}, or install the driver of it"
     table.mistake("kind", f'"{name}" is not a kind of provider', fix)
     return None, SUPPORTED.get(meant or "")
+
+
+def _refuse_shadow(entries: tuple[EntryPoint, ...]) -> None:
+    """Raise PluginRefused if another distribution claims this built-in kind: which one runs must be beyond doubt."""
+    if entries:
+        problem = f"{distributions(entries)} claims this built-in kind"
+        raise PluginRefused(problem, "uninstall it: a driver of another distribution needs a kind of its own")
+
+
+def _read_settings(table: Table, plugin: DriverPlugin) -> WireFormat | None:
+    """Return the row that a foreign driver makes of its table; what it complains of is noted."""
+    settings = table.get("settings", dict, "a table") or {}
+    try:
+        return wire_format_of(plugin, settings)
+    except SettingError as error:
+        table.table("settings").mistake(error.key, error.problem, error.fix)
+    except PluginRefused as error:
+        table.mistake("settings", error.problem, error.fix)
+    return None
 
 
 def _read_bounds(table: Table, defaults: _Bounds) -> _Bounds:

@@ -11,12 +11,13 @@ from pathlib import Path
 import msgspec
 
 from modelmeter_server.core.dialects import Dialect
-from modelmeter_server.core.models import Capabilities, ModelSpec, OnCancel
+from modelmeter_server.core.models import Capabilities, ModelSpec, OnCancel, Task
 from modelmeter_server.core.pricing import PriceTable
 from modelmeter_server.core.requests import DEFAULT_MAX_OUTPUT_TOKENS, SchemaCheckPolicy, SchemaMode
 from modelmeter_server.core.reservation import MAX_TOKENS_PER_SECOND
 from modelmeter_server.drivers.bedrock import capabilities_of
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
+from modelmeter_server.drivers.http_driver import WireFormat
 from modelmeter_server.drivers.replay.book import ScriptBook
 from modelmeter_server.rpc.listen import TlsFiles
 
@@ -76,14 +77,20 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """The instance's name; the first part of `provider/model`."""
     kind: str
-    """One of `config.kinds.SUPPORTED`."""
+    """One of `config.kinds.SUPPORTED`, or the kind of an installed driver."""
     base_url: str = ""
     """Origin and base path; empty for `replay`."""
     api_key: Secret | None = None
+    credentials: str = ""
+    """What takes the place of a key: `google`, or nothing."""
+    credentials_file: Path | None = None
+    """A service account of Google; without one the Application Default Credentials are used."""
     region: str | None = None
     """For `bedrock`: what requests are signed for, when there is no key."""
     dialect: Dialect | None = None
     """How this server speaks; for `chat_completions` only."""
+    wire: WireFormat | None = None
+    """What the driver of another distribution made of the instance's settings."""
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()
     allow_direct_models: bool = False
@@ -116,9 +123,14 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Let the provider fetch media by URL."""
     hosted_tools: frozenset[str] = frozenset()
     """The provider's own tools that `provider_options_json` may switch on."""
+    service_tier: str | None = None
+    """The tier that calls ask for, in the provider's own word."""
     reasoning_dialect: str | None = None
     """For a model of `bedrock`: one of its `REASONING_DIALECTS`."""
     price: PriceTable | None = None
+    task: Task = Task.COMPLETION
+    embedding_dialect: str | None = None
+    """For an embedding model of `bedrock`: one of its `EMBEDDING_DIALECTS`."""
     identity: str = ""
     """What the model is, for the digests of requests; empty for `KIND/MODEL`."""
     reserve_factor: int | None = None
@@ -154,7 +166,10 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
             buffered=self.buffered,
             allow_remote_media=self.allow_remote_media,
             hosted_tools=self.hosted_tools,
+            service_tier=self.service_tier,
             reasoning_dialect=self.reasoning_dialect,
+            task=self.task,
+            embedding_dialect=self.embedding_dialect,
             declared_identity=self.identity,
             declared_reserve_factor=self.reserve_factor,
             max_tokens_per_second=self.max_tokens_per_second,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .cache_marks import cache_violations
 from .errors import FieldViolation
 from .message_checks import part_field
 from .requests import CompletionRequest, MediaPart, SchemaMode
@@ -30,6 +31,8 @@ def capability_violations(
         yield FieldViolation("reasoning_effort", f"this model has no effort `{effort.value}`; it has {known}")
     if request.output_schema_json:
         yield from _schema(request, capabilities, schema_mode)
+    yield from cache_violations(request, capabilities.cache_marks)
+    yield from _end_user(request.end_user_id, capabilities.end_user_id)
 
 
 def _media(request: CompletionRequest, capabilities: Capabilities) -> Iterator[FieldViolation]:
@@ -47,6 +50,13 @@ def _sampling(request: CompletionRequest, capabilities: Capabilities) -> Iterato
             yield FieldViolation(
                 name, f"this model's provider has no such field; it has {known}: leave it out"
             )
+
+
+def _end_user(end_user_id: str, most: int) -> Iterator[FieldViolation]:
+    if end_user_id and not most:
+        yield FieldViolation("end_user_id", "this model's provider has no field for it: leave it out")
+    elif len(end_user_id) > most:
+        yield FieldViolation("end_user_id", f"must have at most {most} characters")
 
 
 def _schema(

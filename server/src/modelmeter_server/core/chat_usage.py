@@ -20,6 +20,10 @@ _IN_COMPLETION: Final = "completion_tokens_details"
 _INPUT_PARTS: Final = ("read", "write", "input_audio", "input_image")
 _OUTPUT_PARTS: Final = ("reasoning", "output_audio", "output_image")
 _HOSTED: Final = ("server_tool_use_details", "server_tool_use")  # OpenRouter, by the age of the answer
+_HOSTED_BESIDE: Final = {
+    "num_search_queries": "web_search",  # Perplexity
+    "num_sources_used": "live_search",  # xAI, which bills each source that a search used
+}
 
 
 class ChatUsage:
@@ -29,7 +33,8 @@ class ChatUsage:
         """`dialect` says whether the total hides output."""
         self._dialect = dialect
         self._totals = RunningTotals((_INPUT, *_INPUT_PARTS), _OUTPUT)
-        self._hosted: dict[str, int] = {}
+        self.hosted: dict[str, int] = {}
+        """Requests to the server's own tools, as far as the usage tells them."""
         self.raw: Mapping[str, Any] = {}
         """The object as it was told last."""
 
@@ -56,12 +61,12 @@ class ChatUsage:
             for name in _OUTPUT_PARTS:
                 self._totals.remember(name, figures[name])
         hosted = _hosted_requests(usage)
-        changed = bool(hosted) and hosted != self._hosted
-        self._hosted = hosted or self._hosted
+        changed = bool(hosted) and hosted != self.hosted
+        self.hosted = hosted or self.hosted
         return changed or before != self._totals.changes
 
-    def usage(self) -> Usage | None:
-        """Return the figures told so far, zeros included."""
+    def usage(self, hosted_tool_requests: dict[str, int]) -> Usage | None:
+        """Return the figures told so far, zeros included, with these requests beside them."""
         get = self._totals.get
         if get(_INPUT) is None and get(_OUTPUT) is None:
             return None
@@ -75,7 +80,7 @@ class ChatUsage:
             output_audio_tokens=get("output_audio"),
             input_image_tokens=get("input_image"),
             output_image_tokens=get("output_image"),
-            hosted_tool_requests=self._hosted,
+            hosted_tool_requests=hosted_tool_requests,
         )
 
     def reported_nanos(self) -> int | None:
@@ -135,13 +140,16 @@ def _cache_read(usage: Mapping[str, Any]) -> int | None:
 
 
 def _hosted_requests(usage: Mapping[str, Any]) -> dict[str, int]:
-    """Read `{"web_search_requests": 2}` as two requests to `web_search`."""
+    """Read `{"web_search_requests": 2}` as two requests to `web_search`, and counters beside the tokens."""
+    beside = {
+        tool: requests for name, tool in _HOSTED_BESIDE.items() if (requests := counter(usage.get(name)))
+    }
     for place in _HOSTED:
         told = usage.get(place)
         if isinstance(told, Mapping):
-            return {
+            return beside | {
                 word(name).removesuffix("_requests"): requests
                 for name, value in told.items()
                 if (requests := counter(value))
             }
-    return {}
+    return beside

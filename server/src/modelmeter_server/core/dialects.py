@@ -20,6 +20,8 @@ _BARE_PATH: Final = "/chat/completions"
 MAX_TOKENS_FIELDS: Final = ("max_tokens", "max_completion_tokens")
 EFFORT_FIELDS: Final = ("reasoning_effort", "reasoning.effort")
 SEED_FIELDS: Final = ("seed", "random_seed")
+CACHE_MARKS: Final = ("none", "prompt_cache_breakpoint", "cache_control")
+END_USER_FIELDS: Final = ("none", "safety_identifier", "user")
 MEDIA: Final = ("image", "audio", "document")
 SAMPLING: Final = ("temperature", "top_p", "top_k", "seed", "stop_sequences")
 
@@ -80,6 +82,12 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Efforts that it names; any other is refused, never rounded."""
     effort_field: str = "reasoning_effort"
     """One of EFFORT_FIELDS."""
+    cache_marks: str = "none"
+    """One of CACHE_MARKS: the member of a part that marks the end of what is to be cached."""
+    end_user_field: str = "none"
+    """One of END_USER_FIELDS."""
+    service_tier: bool = False
+    """Takes `service_tier`."""
 
     # How it answers
 
@@ -113,6 +121,9 @@ OPENAI: Final = _dialect(
     media=MEDIA,
     max_stop_sequences=4,
     reasoning_efforts=tuple(ReasoningEffort),
+    cache_marks="prompt_cache_breakpoint",
+    end_user_field="safety_identifier",
+    service_tier=True,
 )
 
 COMPATIBLE: Final = Dialect()
@@ -123,7 +134,13 @@ DIALECTS: Final = {
         OPENAI,
         COMPATIBLE,
         msgspec.structs.replace(
-            OPENAI, name="azure", base_url="", auth_header="api-key", media=("image", "audio")
+            OPENAI,
+            name="azure",
+            base_url="",
+            auth_header="api-key",
+            media=("image", "audio"),
+            cache_marks="none",
+            end_user_field="user",
         ),
         _dialect(
             "deepseek",
@@ -153,6 +170,8 @@ DIALECTS: Final = {
             strict=False,  # two models take it, and the others fail on it
             max_stop_sequences=4,
             reasoning_efforts=(_E.NONE, *_LOW_TO_HIGH),
+            end_user_field="user",
+            service_tier=True,
         ),
         _dialect(
             "huggingface",
@@ -178,6 +197,9 @@ DIALECTS: Final = {
             sampling=_WITH_TOP_K,
             reasoning_efforts=(_E.NONE, _E.MINIMAL, *_LOW_TO_HIGH, _E.XHIGH),
             effort_field="reasoning.effort",
+            cache_marks="cache_control",
+            end_user_field="user",
+            service_tier=True,
         ),
         _dialect(
             "perplexity",
@@ -216,6 +238,7 @@ DIALECTS: Final = {
             base_url="https://api.x.ai/v1",
             max_tokens_field="max_completion_tokens",
             reasoning_efforts=(_E.NONE, *_LOW_TO_HIGH, _E.XHIGH),
+            end_user_field="user",
         ),
         _dialect(
             "zai",

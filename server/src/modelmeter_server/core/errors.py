@@ -91,7 +91,7 @@ TABLE: dict[Kind, Row] = {
         retry_condition="if the provider answered",
         client_class="UnavailableError",
         effect_outcome="rejected",
-        certainties=(Certainty.UNKNOWN,),
+        certainties=(Certainty.UNKNOWN, Certainty.NONE),  # NONE: a count, which is free
     ),
     Kind.INTERRUPTED: Row(
         meaning="It generated, then died; the cost is told in part or whole.",

@@ -10,6 +10,7 @@ from .errors import FieldViolation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .embeddings import EmbeddingRequest
     from .requests import CompletionRequest
 
 MAX_RUN_ID = 128
@@ -22,14 +23,16 @@ _CURRENCY = re.compile(r"[A-Z]{3}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-def ledger_violations(request: CompletionRequest, *, has_ledger: bool) -> list[FieldViolation]:
+def ledger_violations(
+    request: CompletionRequest | EmbeddingRequest, *, has_ledger: bool
+) -> list[FieldViolation]:
     """Return what is wrong with the fields that are the ledger's business."""
     if not has_ledger:
         return [FieldViolation(field, NEEDS_LEDGER) for field in _asked(request)]
     return [*_effect(request), *_ceiling(request), *_labels(request)]
 
 
-def _asked(request: CompletionRequest) -> Iterator[str]:
+def _asked(request: CompletionRequest | EmbeddingRequest) -> Iterator[str]:
     if request.effect is not None:
         yield "effect"
     if request.ceiling is not None:
@@ -38,7 +41,7 @@ def _asked(request: CompletionRequest) -> Iterator[str]:
         yield "replay_only"
 
 
-def _effect(request: CompletionRequest) -> Iterator[FieldViolation]:
+def _effect(request: CompletionRequest | EmbeddingRequest) -> Iterator[FieldViolation]:
     if request.effect is None:
         return
     names = (
@@ -52,7 +55,7 @@ def _effect(request: CompletionRequest) -> Iterator[FieldViolation]:
             yield FieldViolation(field, "must not hold control characters")
 
 
-def _ceiling(request: CompletionRequest) -> Iterator[FieldViolation]:
+def _ceiling(request: CompletionRequest | EmbeddingRequest) -> Iterator[FieldViolation]:
     ceiling = request.ceiling
     if ceiling is None:
         return
@@ -68,7 +71,7 @@ def _ceiling(request: CompletionRequest) -> Iterator[FieldViolation]:
         yield FieldViolation("ceiling.currency", 'must be a currency code such as "USD"')
 
 
-def _labels(request: CompletionRequest) -> Iterator[FieldViolation]:
+def _labels(request: CompletionRequest | EmbeddingRequest) -> Iterator[FieldViolation]:
     # A database that cannot keep U+0000 would refuse the whole batch of other calls with it.
     if any("\0" in text for label in request.labels.items() for text in label):
         yield FieldViolation("labels", "must not hold the character U+0000")

@@ -30,6 +30,25 @@ class OnCancel(Enum):
     """It is read on within bounds, so that its bill is told."""
 
 
+class CacheMarks(msgspec.Struct, frozen=True, kw_only=True):
+    """How a provider lets the end of what it is to cache be marked."""
+
+    places: tuple[str, ...] = ()
+    """Of `cache_marks.PLACES`; none for a provider that cannot be told."""
+    lifetimes: tuple[int, ...] = ()
+    """Seconds that can be asked for."""
+    longest_first: bool = False
+    """No mark may be kept longer than one before it; without a time it is kept for the shortest."""
+
+
+@unique
+class Task(Enum):
+    """What a model is for."""
+
+    COMPLETION = "completion"
+    EMBEDDING = "embedding"
+
+
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a provider kind can do; a request beyond it is refused before dispatch."""
 
@@ -43,6 +62,9 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_efforts: tuple[ReasoningEffort, ...] = ()
     sampling: tuple[str, ...] = ()
     """Sampling fields of the request that the provider takes."""
+    cache_marks: CacheMarks = CacheMarks()
+    end_user_id: int = 0
+    """Most characters of the id of an end user; 0 for a provider that has no field for it."""
 
     @property
     def default_schema_mode(self) -> SchemaMode:
@@ -73,8 +95,14 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Let the provider fetch media by URL."""
     hosted_tools: frozenset[str] = frozenset()
     """The provider's own tools that `provider_options_json` may switch on."""
+    service_tier: str | None = None
+    """The tier that calls ask for, in the provider's own word; `None` leaves it to the provider."""
     reasoning_dialect: str | None = None
     """How a model of Bedrock is told to think; without one it takes no effort."""
+    task: Task | None = Task.COMPLETION
+    """`None`: nobody declared it, and it is asked for whatever the call asks."""
+    embedding_dialect: str | None = None
+    """How an embedding model of Bedrock is asked."""
     declared_identity: str = ""
     """What the model is, for the digests of requests; empty for `KIND/PROVIDER_MODEL`."""
     declared_reserve_factor: int | None = None

@@ -6,11 +6,11 @@ A reserved key is refused in every spelling, for providers and proxies take more
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final, cast
 
 from .caller_json import field_path, read_caller_json
 from .errors import FieldViolation
+from .hosted_options import key_violations, tool_violations
 from .json_text import NotJson
 from .native_prompt import media_violations
 from .requests import CompletionRequest, SchemaMode
@@ -38,7 +38,6 @@ _PLACE = "the deployment decides where the model runs, because it changes the pr
 _STATE = "state stands in the request's `continuation`, never at the provider"
 _SAMPLING = "the request has a field of its own for this"
 _MEDIA = "answers hold text and tool calls only"
-_HOSTED = "the deployment has not enabled this tool of the provider"
 
 # Names without case, `_` and `-`, see `_normal`.
 _RESERVED: Final = {
@@ -90,10 +89,7 @@ _CARRIERS: Final = frozenset(
     ("generationconfig", "inferenceconfig", "additionalmodelrequestfields", "extrabody")
 )
 _OBJECTS: Final = frozenset(("text", "outputconfig", "reasoning", "thinking"))
-# Keys that switch on a tool of the provider, with the tool's name.
-_TOOL_KEYS: Final = {"mcpservers": "mcp", "websearchoptions": "web_search", "plugins": "plugins"}
 _MODALITIES: Final = frozenset(("modalities", "responsemodalities"))
-_DATED: Final = re.compile(r"_(\d{8}|\d{4}_\d{2}_\d{2})$")
 
 
 def option_violations(request: CompletionRequest, model: ModelSpec) -> Iterator[FieldViolation]:
@@ -118,26 +114,14 @@ def option_violations(request: CompletionRequest, model: ModelSpec) -> Iterator[
         yield from media_violations(options, FIELD)
 
 
-def enables(hosted_tools: frozenset[str], tool_type: object) -> bool:
-    """Tell whether a deployment enabled a tool of the provider, by its type or by its type without the date.
-
-    `web_search` enables `web_search_20260318` too.
-    """
-    if not isinstance(tool_type, str):
-        return False
-    return tool_type in hosted_tools or _DATED.sub("", tool_type) in hosted_tools
-
-
 def _reserved(options: dict[str, object], path: str, model: ModelSpec) -> Iterator[FieldViolation]:
     for name, value in options.items():
         where = field_path(path, name)
         normal = _normal(name)
         if normal == "tools":
-            yield from _tools(value, where, model)
+            yield from tool_violations(value, where, model)
         elif normal in _RESERVED:
             yield FieldViolation(where, f"is reserved: {_RESERVED[normal]}")
-        elif normal in _TOOL_KEYS and not enables(model.hosted_tools, _TOOL_KEYS[normal]):
-            yield FieldViolation(where, f"is reserved: {_HOSTED}")
         elif normal in _CARRIERS and isinstance(value, dict):
             yield from _reserved(value, where, model)
         elif normal in _MODALITIES and not _is_text_alone(value):
@@ -148,6 +132,8 @@ def _reserved(options: dict[str, object], path: str, model: ModelSpec) -> Iterat
             yield FieldViolation(where, "must be an array of texts")
         elif normal in _RESERVED_WITHIN and isinstance(value, dict):
             yield from _reserved_within(value, where, _RESERVED_WITHIN[normal])
+        else:
+            yield from key_violations(normal, value, where, model)
 
 
 def _reserved_within(
@@ -157,36 +143,6 @@ def _reserved_within(
         reason = reserved.get(_normal(name))
         if reason:
             yield FieldViolation(field_path(path, name), f"is reserved: {reason}")
-
-
-def _tools(value: object, path: str, model: ModelSpec) -> Iterator[FieldViolation]:
-    if not isinstance(value, list):
-        yield FieldViolation(path, "must be an array of the provider's own tools")
-        return
-    if model.provider_kind == "gemini":
-        yield from _google_tools(value, path, model)
-        return
-    for index, tool in enumerate(value):
-        kind = tool.get("type") if isinstance(tool, dict) else None
-        if not isinstance(kind, str) or kind in ("function", "custom"):
-            yield FieldViolation(f"{path}[{index}]", f"takes the provider's own tools only: {_TOOLS}")
-        elif not enables(model.hosted_tools, kind):
-            yield FieldViolation(f"{path}[{index}].type", _HOSTED)
-
-
-def _google_tools(tools: list[object], path: str, model: ModelSpec) -> Iterator[FieldViolation]:
-    """Judge tools such as `{"googleSearch": {}}`: every member is a tool, by either spelling of its name."""
-    enabled = {_normal(name) for name in model.hosted_tools}
-    for index, tool in enumerate(tools):
-        if not isinstance(tool, dict) or not tool:
-            yield FieldViolation(f"{path}[{index}]", f"takes the provider's own tools only: {_TOOLS}")
-            continue
-        for name in tool:
-            where = field_path(f"{path}[{index}]", name)
-            if _normal(name) == "functiondeclarations":
-                yield FieldViolation(where, f"takes the provider's own tools only: {_TOOLS}")
-            elif _normal(name) not in enabled:
-                yield FieldViolation(where, _HOSTED)
 
 
 def _thinking(options: dict[str, object]) -> Iterator[FieldViolation]:

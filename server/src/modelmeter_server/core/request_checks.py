@@ -64,7 +64,7 @@ def check_request(request: CompletionRequest, model: ModelSpec) -> list[FieldVio
 
 def _mistakes(request: CompletionRequest, model: ModelSpec) -> Iterator[FieldViolation]:
     mode = request.schema_mode or model.schema_mode
-    yield from _identity(request)
+    yield from identity_violations(request.model, request.call_id)
     yield from _prompt(request, model)
     yield from tool_violations(request.tools)
     if request.tool_choice is not None:
@@ -74,13 +74,14 @@ def _mistakes(request: CompletionRequest, model: ModelSpec) -> Iterator[FieldVio
     yield from _numbers(request)
     if request.provider_options_json:
         yield from option_violations(request, model)
-    yield from _labels(request.labels)
+    yield from label_violations(request.labels)
 
 
-def _identity(request: CompletionRequest) -> Iterator[FieldViolation]:
-    if not request.model:
+def identity_violations(model: str, call_id: str) -> Iterator[FieldViolation]:
+    """Return what is wrong with the names in a call."""
+    if not model:
         yield FieldViolation("model", "must be an alias of the deployment, or `provider/model`")
-    if not request.call_id:
+    if not call_id:
         yield FieldViolation("call_id", "must be set")
 
 
@@ -178,7 +179,8 @@ def _numbers(request: CompletionRequest) -> Iterator[FieldViolation]:
             yield FieldViolation(f"stop_sequences[{index}]", "must not be empty")
 
 
-def _labels(labels: dict[str, str]) -> Iterator[FieldViolation]:
+def label_violations(labels: dict[str, str]) -> Iterator[FieldViolation]:
+    """Return what is wrong with labels."""
     if len(labels) > MAX_LABELS:
         yield FieldViolation("labels", f"must be at most {MAX_LABELS}")
     for key, value in labels.items():

@@ -83,10 +83,18 @@ class ToolMode(Enum):
     NAMED = "named"
 
 
+class CacheBreakpoint(msgspec.Struct, frozen=True):
+    """The end of a stretch of the prompt that the provider is to keep in its cache."""
+
+    seconds: float | None = None
+    """How long to keep it; `None` for the provider's default."""
+
+
 class TextPart(msgspec.Struct, frozen=True, tag="text"):
     """Plain text."""
 
     text: str
+    cache_breakpoint: CacheBreakpoint | None = None
 
 
 class MediaPart(msgspec.Struct, frozen=True, kw_only=True, tag="media"):
@@ -97,6 +105,7 @@ class MediaPart(msgspec.Struct, frozen=True, kw_only=True, tag="media"):
     data: bytes = b""
     url: str | None = None
     name: str = ""
+    cache_breakpoint: CacheBreakpoint | None = None
 
 
 class ToolCallPart(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call"):
@@ -106,6 +115,7 @@ class ToolCallPart(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call"):
     name: str
     arguments_json: str = "{}"
     free_text: bool = False
+    cache_breakpoint: CacheBreakpoint | None = None
 
 
 class ToolResultPart(msgspec.Struct, frozen=True, kw_only=True, tag="tool_result"):
@@ -114,6 +124,7 @@ class ToolResultPart(msgspec.Struct, frozen=True, kw_only=True, tag="tool_result
     call_id: str
     output: str = ""
     failed: bool = False
+    cache_breakpoint: CacheBreakpoint | None = None
 
 
 class Continuation(msgspec.Struct, frozen=True, tag="continuation"):
@@ -143,6 +154,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     parameters_json: str = ""
     """JSON Schema as text, key order kept; empty for an object without properties."""
     strict: bool = False
+    cache_breakpoint: CacheBreakpoint | None = None
 
 
 class ToolChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,6 +201,9 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     provider_options_json: str = ""
     continuation: Continuation | None = None
     sensitivity: Sensitivity = Sensitivity.PUBLIC
+    system_cache_breakpoint: CacheBreakpoint | None = None
+    end_user_id: str = ""
+    """Whom the caller asks for; empty for none."""
     labels: dict[str, str] = {}
     effect: Effect | None = None
     ceiling: CallCeiling | None = None

@@ -171,9 +171,13 @@ class SseSplitter:
                 self._check(len(partial), out)
 
     def _split_at_cr(self, chunk: bytes) -> list[bytes]:
-        lines = chunk.split(b"\r\n")
-        if chunk.count(b"\r") == chunk.count(b"\n") == len(lines) - 1:  # nothing but CRLF: the usual case
-            return lines
+        # Nothing but CRLF is the usual case. A search for one byte is several times as fast as for two.
+        lines = chunk.split(b"\n")
+        rest = lines.pop()
+        bare = [line[:-1] for line in lines if line[-1:] == b"\r"]
+        if len(bare) == len(lines) == chunk.count(b"\r"):
+            bare.append(rest)
+            return bare
         # A CR at the end of a read ends its line at once and swallows one LF later: holding it back would
         # delay the event until the next read, which a provider with CR line ends may send seconds later.
         if chunk[-1] == 13:

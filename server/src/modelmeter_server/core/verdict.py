@@ -10,6 +10,7 @@ import msgspec
 
 from .answers import Answer, Expectation, HostedTool, ToolCall
 from .errors import Failure, failure
+from .hosted import within_limits
 from .json_text import NotJson, loads_strict
 from .ladder import Evidence, severed
 from .outcomes import Cause, End, Ending, Kind, Stage
@@ -151,7 +152,7 @@ def _answer(draft: Draft, *, text: str | None = None, structured_json: str | Non
         structured_json=structured_json,
         model_served=evidence.model_served,
         provider_response_id=evidence.response_id,
-        hosted_tools=draft.hosted_tools,
+        hosted_tools=within_limits(draft.hosted_tools),
         continuation=draft.continuation,
         service_tier=draft.service_tier,
         price_factor=evidence.price_factor,

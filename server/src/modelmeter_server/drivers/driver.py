@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import msgspec
+
+from modelmeter_server.core.accumulators import Accumulator
+from modelmeter_server.core.answers import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from modelmeter_server.core.accumulators import Accumulator
-    from modelmeter_server.core.answers import Answer, Expectation
+    from modelmeter_server.core.answers import Expectation
     from modelmeter_server.core.calls import Attempt
+    from modelmeter_server.core.embeddings import EmbeddingRequest
     from modelmeter_server.core.errors import Failure, FieldViolation
     from modelmeter_server.core.models import Capabilities, ModelSpec
     from modelmeter_server.core.outcomes import Cause
@@ -39,6 +43,10 @@ class PreparedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The JSON document."""
     headers: tuple[tuple[str, str], ...] = ()
     """Headers of this wire format, without authentication."""
+    accumulator: Callable[..., Accumulator] | None = None
+    """Who reads the answer, if it is no completion; takes what `Accumulator` takes."""
+    answer: Answer | None = None
+    """The answer, where it is known without asking; then nothing is sent."""
 
 
 class Observer(Protocol):
@@ -110,3 +118,19 @@ class Driver(Protocol):
 
     async def aclose(self) -> None:
         """Close all connections."""
+
+
+@runtime_checkable
+class CountingDriver(Protocol):
+    """A driver that can tell the input tokens of a request without making it."""
+
+    def prepare_count(self, request: CompletionRequest, model: ModelSpec) -> PreparedRequest:
+        """Turn a checked request into one that counts it. Pure; raises RequestRefused as `prepare` does."""
+
+
+@runtime_checkable
+class EmbeddingDriver(Protocol):
+    """A driver that can turn texts into vectors."""
+
+    def prepare_embedding(self, request: EmbeddingRequest, model: ModelSpec) -> PreparedRequest:
+        """Turn a checked batch into the provider's. Pure; raises RequestRefused."""

@@ -15,6 +15,7 @@ import msgspec
 
 from modelmeter_server.core.accumulators import Accumulator
 from modelmeter_server.core.calls import Attempt
+from modelmeter_server.core.embeddings import EmbeddingRequest
 from modelmeter_server.core.errors import OWN_FAULT, Failure, FieldViolation, failure, with_cause
 from modelmeter_server.core.ladder import Evidence, severed
 from modelmeter_server.core.models import Capabilities, ModelSpec
@@ -25,8 +26,9 @@ from modelmeter_server.core.sse import EventTooLarge
 from modelmeter_server.core.text import cut_utf8, scrub, well_formed
 
 from .authentication import AuthenticatedExchange, Authenticator, CredentialsError
-from .driver import Observer, PreparedRequest, RequestRefused
+from .driver import Observer, PreparedRequest, ProviderCall, RequestRefused
 from .http import Endpoint, ExchangeEnd, Fault, HttpRequest, Limits, Pool, ResponseHead, Timeouts
+from .known_answer import KnownAnswer
 from .lookup import EndedCall, NotReconcilable, Reconciler, Told, cannot_tell, look_up
 from .provider_words import without_keys
 
@@ -91,6 +93,12 @@ class WireFormat(msgspec.Struct, frozen=True, kw_only=True):
     """The API's version, with which a target may begin."""
     versioned_base: re.Pattern[str] = re.compile(r".*/v1")
     """Base paths that say the version themselves, so that it is not repeated."""
+    classify: Callable[..., Failure] = failure_from_http
+    """What an HTTP status other than 2xx means; takes what `failure_from_http` takes."""
+    count: Callable[[PreparedRequest, ModelSpec, str], PreparedRequest] | None = None
+    """Turn a prepared completion into the request that counts its input, given the base path. Pure."""
+    embed: Callable[[EmbeddingRequest, ModelSpec, str], PreparedRequest] | None = None
+    """Encode a batch of texts, given the base path. Pure; raises RequestRefused."""
 
 
 class HttpDriver:
@@ -124,11 +132,27 @@ class HttpDriver:
 
     def prepare(self, request: CompletionRequest, model: ModelSpec) -> PreparedRequest:
         """Turn a checked request into the provider's body. Raises RequestRefused, also for a body that is too large."""
-        prepared = self._wire.encode(request, model)
+        return self._fitting(self._wire.encode(request, model), "prompt")
+
+    def prepare_count(self, request: CompletionRequest, model: ModelSpec) -> PreparedRequest:
+        """See `CountingDriver`. What is counted is what `prepare` would send."""
+        if self._wire.count is None:
+            raise RequestRefused(FieldViolation("model", "this provider cannot count tokens"))
+        return self._wire.count(self.prepare(request, model), model, self._endpoint.base_path)
+
+    def prepare_embedding(self, request: EmbeddingRequest, model: ModelSpec) -> PreparedRequest:
+        """See `EmbeddingDriver`."""
+        if self._wire.embed is None:
+            raise RequestRefused(
+                FieldViolation("model", "this provider has no embeddings: name another model")
+            )
+        return self._fitting(self._wire.embed(request, model, self._endpoint.base_path), "inputs")
+
+    def _fitting(self, prepared: PreparedRequest, field: str) -> PreparedRequest:
         size, limit = len(prepared.body), self._limits.request_bytes
         if size > limit:
             fix = f"becomes {size:,} bytes for this provider and this deployment sends at most {limit:,}: shorten it"
-            raise RequestRefused(FieldViolation("prompt", fix))
+            raise RequestRefused(FieldViolation(field, fix))
         return prepared
 
     def start(
@@ -139,12 +163,22 @@ class HttpDriver:
         observer: Observer,
         *,
         deltas: bool,
-    ) -> HttpCall:
+    ) -> ProviderCall:
         """Make the call without sending anything yet."""
-        accumulator = self._wire.accumulator(
+        if prepared.answer is not None:
+            return KnownAnswer(prepared.answer)
+        accumulator = (prepared.accumulator or self._wire.accumulator)(
             expectation, deltas=deltas, event_limit=self._limits.event_bytes, scrub=self._scrub
         )
-        call = HttpCall(self.name, accumulator, observer, self._scrub, self._timeouts, self._limits)
+        call = HttpCall(
+            self.name,
+            accumulator,
+            observer,
+            self._scrub,
+            self._timeouts,
+            self._limits,
+            classify=self._wire.classify,
+        )
         call.exchange = self._exchange(self._request(prepared), call)
         return call
 
@@ -210,9 +244,12 @@ class HttpCall:
         scrub_keys: Callable[[str], str],
         timeouts: Timeouts,
         limits: Limits,
+        *,
+        classify: Callable[..., Failure] = failure_from_http,
     ) -> None:
         self.accumulator = accumulator
         self.received = 0
+        self._classify = classify
         self._target = target
         self._observer = observer
         self._scrub = scrub_keys
@@ -236,7 +273,9 @@ class HttpCall:
 
     def head(self, head: ResponseHead) -> None:
         """Choose who reads the body: the accumulator, or whoever classifies errors (R-H1)."""
-        if not head.is_success:
+        if head.is_success:
+            self.accumulator.hear(head.headers.get)
+        else:
             self._error_body = bytearray()
 
     def data(self, chunk: bytes) -> bool:
@@ -306,7 +345,7 @@ class HttpCall:
 
     def _refusal(self, end: ExchangeEnd, head: ResponseHead, body: bytes) -> Failure:
         """Classify an error answer. The status had said it all, however its body ended (R-H1)."""
-        result = failure_from_http(head.status, head.headers.get, body, scrub=self._scrub)
+        result = self._classify(head.status, head.headers.get, body, scrub=self._scrub)
         return with_cause(result, end.cause) if end.fault is Fault.CUT and end.cause else result
 
     def _ending(self, end: ExchangeEnd) -> Ending:

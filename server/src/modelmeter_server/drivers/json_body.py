@@ -136,12 +136,18 @@ def split_data_url(url: str) -> tuple[str, str] | None:
 
 
 def finished(
-    body: dict[str, Any], request: CompletionRequest, model: ModelSpec, *, turns: str, leading: int = 0
+    body: dict[str, Any],
+    request: CompletionRequest,
+    model: ModelSpec,
+    *,
+    turns: str,
+    leading: int = 0,
+    tools_in: str = "",
 ) -> bytes:
     """Add the provider options, encode, and look once more at what leaves.
 
     `turns` names the list of turns; `leading` of them are the request's own instructions, which that format keeps
-    there.
+    there. `tools_in` names the member that holds the tools, where the body itself does not.
 
     Raises RequestRefused if an option would override what the request or the service set, and BodyRefused if the
     finished body instructs from within the thread or makes the provider fetch media.
@@ -150,7 +156,10 @@ def finished(
         options = _read(request.provider_options_json, OPTIONS)
         if not isinstance(options.value, dict):
             raise refused(OPTIONS, "must be a JSON object")
-        _merge(body, _members(options.text), OPTIONS)
+        members = _members(options.text)
+        if tools_in and "tools" in members:
+            _merge(body.setdefault(tools_in, {}), {"tools": members.pop("tools")}, OPTIONS)
+        _merge(body, members, OPTIONS)
     encoded = msgspec.json.encode(body)
     mistakes = _second_look(encoded, model, turns, leading)
     if mistakes:

@@ -33,6 +33,9 @@ _FIELDS: Final = (
     "stop_reason",
 )
 
+# Without the arguments, which the model wrote.
+_HOSTED_FIELDS: Final = ("type", "id", "status", "name", "server", "result_json", "error")
+
 
 def without_keys(result: Answer | Failure, scrub: _Scrub) -> Answer | Failure:
     """Return the result with every word of the provider scrubbed; the result itself if no word holds a key."""
@@ -61,7 +64,7 @@ def _words(result: Answer | Failure) -> Iterator[str]:
         yield from extra.usage.hosted_tool_requests
     if isinstance(result, Answer):
         for tool in result.hosted_tools:
-            yield from (tool.type, tool.id, tool.status)
+            yield from (getattr(tool, name) for name in _HOSTED_FIELDS)
 
 
 def _usage(usage: Usage, scrub: _Scrub) -> Usage:
@@ -77,4 +80,6 @@ def _additional(extra: AdditionalUsage, scrub: _Scrub) -> AdditionalUsage:
 
 
 def _hosted(tool: HostedTool, scrub: _Scrub) -> HostedTool:
-    return msgspec.structs.replace(tool, type=scrub(tool.type), id=scrub(tool.id), status=scrub(tool.status))
+    return msgspec.structs.replace(
+        tool, **{name: scrub(word) for name in _HOSTED_FIELDS if (word := getattr(tool, name))}
+    )

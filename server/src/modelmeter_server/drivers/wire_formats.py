@@ -13,7 +13,7 @@ from modelmeter_server.core.accumulators import (
 )
 from modelmeter_server.core.dialects import OPENAI, Dialect
 
-from . import anthropic, bedrock, chat_completions, gemini, openai_responses
+from . import anthropic, bedrock, chat_completions, gemini, openai_embeddings, openai_responses
 from .authentication import key_header
 from .gemini.address import VERSION, VERSIONED_BASE
 from .http_driver import WireFormat
@@ -28,6 +28,8 @@ def chat_completions_format(dialect: Dialect) -> WireFormat:
         accumulator=partial(ChatCompletionsAccumulator, dialect=dialect),
         authenticate=key_header(dialect.auth_header),
         reconciler=chat_completions.reconciler(dialect),
+        count=chat_completions.count,
+        embed=partial(openai_embeddings.embed, target=openai_embeddings.target_of(dialect)),
     )
 
 
@@ -40,6 +42,7 @@ WIRE_FORMATS = {
             encode=anthropic.encode,
             accumulator=AnthropicAccumulator,
             authenticate=key_header("x-api-key"),
+            count=anthropic.count,
         ),
         WireFormat(
             kind="bedrock",
@@ -48,6 +51,8 @@ WIRE_FORMATS = {
             accumulator=BedrockAccumulator,
             authenticate=key_header("authorization"),
             authenticator=bedrock.SigV4,
+            count=bedrock.count,
+            embed=bedrock.embed,
         ),
         chat_completions_format(OPENAI),
         WireFormat(
@@ -56,6 +61,8 @@ WIRE_FORMATS = {
             encode=gemini.encode,
             accumulator=GeminiAccumulator,
             authenticate=gemini.authenticate,
+            count=gemini.count,
+            embed=gemini.embed,
             version=VERSION,
             versioned_base=VERSIONED_BASE,
         ),
@@ -66,6 +73,8 @@ WIRE_FORMATS = {
             accumulator=OpenAIResponsesAccumulator,
             authenticate=key_header("authorization"),
             reconciler=openai_responses.RECONCILER,
+            count=openai_responses.count,
+            embed=openai_embeddings.embed,
         ),
     )
 }

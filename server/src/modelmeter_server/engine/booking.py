@@ -9,6 +9,7 @@ import msgspec
 from modelmeter_server.core.answers import Answer
 from modelmeter_server.core.ceilings import Amount
 from modelmeter_server.core.counters import INT64_MAX
+from modelmeter_server.core.embeddings import EmbeddingRequest
 from modelmeter_server.core.journal import CallKey, Operation
 from modelmeter_server.core.outcomes import Disposition, Kind, Stage
 from modelmeter_server.core.text import cut_utf8, well_formed
@@ -40,8 +41,12 @@ MICROS = 1_000_000
 _encode = msgspec.json.Encoder().encode
 
 
+def _operation(request: CompletionRequest | EmbeddingRequest) -> Operation:
+    return Operation.EMBED if isinstance(request, EmbeddingRequest) else Operation.COMPLETE
+
+
 def reservation(
-    request: CompletionRequest,
+    request: CompletionRequest | EmbeddingRequest,
     model: ModelSpec,
     digest: Digest,
     hold: Hold,
@@ -50,14 +55,14 @@ def reservation(
     owner: int,
     at: int,
 ) -> Reserve:
-    """Return the order that asks for room for a completion."""
+    """Return the order that asks for room for a call."""
     ceiling = request.ceiling
     least = model.clamp_output
     return Reserve(
         call=CallKey(tenant, request.call_id),
         owner=owner,
         at=at,
-        operation=Operation.COMPLETE.value,
+        operation=_operation(request).value,
         model=request.model,
         identity=model.identity,
         target=model.provider,

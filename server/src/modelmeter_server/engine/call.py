@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from modelmeter_server.core.answers import Answer
+    from modelmeter_server.core.embeddings import EmbeddingRequest
     from modelmeter_server.core.models import ModelSpec
     from modelmeter_server.core.pricing import PriceTable
     from modelmeter_server.core.requests import CompletionRequest
@@ -61,8 +62,8 @@ class Call:
 
     def __init__(
         self,
-        request: CompletionRequest,
-        planned: Callable[[Call, CompletionRequest], Plan],
+        request: CompletionRequest | EmbeddingRequest,
+        planned: Callable[[Call, Any], Plan],
         recorder: Recorder,
         *,
         budget: float | None,
@@ -277,7 +278,7 @@ class Call:
             if timer is not None:
                 timer.cancel()
 
-    async def _plan(self, request: CompletionRequest) -> Plan | Failure:
+    async def _plan(self, request: CompletionRequest | EmbeddingRequest) -> Plan | Failure:
         """Plan here or in a thread; a cut ends the wait for it. A plan that runs by then is dropped when done."""
         try:
             if self._planner is None:

@@ -60,6 +60,7 @@ class Catalog:
             provider_model=model,
             capabilities=capabilities,
             schema_mode=capabilities.default_schema_mode,
+            task=None,
             price=self.price_tables(provider).get(model),
         )
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from modelmeter_server.core.embeddings import EmbeddingRequest, is_large_batch
 from modelmeter_server.core.errors import Failure, FieldViolation, failure
 from modelmeter_server.core.journal import DEFAULT_TENANT
 from modelmeter_server.core.ledger_checks import ledger_violations
@@ -13,6 +15,8 @@ from modelmeter_server.core.outcomes import Cause, Kind
 from modelmeter_server.core.request_limits import is_large
 
 from .call import Call
+from .counting import CountLog, plan_count
+from .embedding import plan_embedding
 from .halting import concerns, sentence
 from .inflight import InFlight
 from .plan import Plan, Refused, find_model, plan, with_terms
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from modelmeter_server.core.ceilings import Halt
+    from modelmeter_server.core.models import ModelSpec
     from modelmeter_server.core.requests import CompletionRequest
     from modelmeter_server.drivers.driver import Driver
 
@@ -45,8 +50,11 @@ PLANNING_THREADS = 2
 more would only take both from the calls under way."""
 
 
+_Make = Callable[[Any, "ModelSpec", "Driver", "Sequence[FieldViolation]", str], Plan]
+
+
 class Engine:
-    """Bring completion requests to recorded outcomes."""
+    """Bring requests to outcomes."""
 
     def __init__(
         self,
@@ -61,6 +69,7 @@ class Engine:
         self.reconciliation = Reconciliation(catalog, drivers)
         self._drivers = drivers
         self._recorder = recorder
+        self._counts = CountLog()
         self._limit = max_concurrent_calls
         self._admitted = 0
         self._draining = False
@@ -109,24 +118,87 @@ class Engine:
         prefix: str = "",
         tenant: str = DEFAULT_TENANT,
     ) -> Call:
-        """Start a call; it runs whether or not anyone waits for it.
+        """Start a completion; it runs whether or not anyone waits for it.
 
         `budget` is how many seconds the caller waits, `None` for any time; `deltas` keeps deltas for a `LiveFeed`.
         `violations` are mistakes found before, and `prefix` leads to the request's fields in the caller's message;
         both end up in the refusal, with the engine's own findings.
         """
+        return self._start(
+            request,
+            self._plan_completion,
+            self._recorder,
+            desk=self._desk,
+            tenant=tenant,
+            is_large=is_large(request),
+            budget=budget,
+            deltas=deltas,
+            found=violations,
+            prefix=prefix,
+        )
+
+    def count(
+        self,
+        request: CompletionRequest,
+        *,
+        budget: float | None = None,
+        violations: Sequence[FieldViolation] = (),
+        prefix: str = "",
+    ) -> Call:
+        """Start a count of a completion's input; it is not booked, for it costs nothing.
+
+        Its outcome is to be read through `core.token_count.costless_outcome`. The arguments are those of `start`.
+        """
+        large = is_large(request)
+        return self._start(
+            request, plan_count, self._counts, is_large=large, budget=budget, found=violations, prefix=prefix
+        )
+
+    def embed(
+        self,
+        request: EmbeddingRequest,
+        *,
+        budget: float | None = None,
+        violations: Sequence[FieldViolation] = (),
+        tenant: str = DEFAULT_TENANT,
+    ) -> Call:
+        """Start a batch of embeddings, booked like a completion. The arguments are those of `start`."""
+        return self._start(
+            request,
+            plan_embedding,
+            self._recorder,
+            tenant=tenant,
+            is_large=is_large_batch(request),
+            budget=budget,
+            found=violations,
+        )
+
+    def _start(
+        self,
+        request: CompletionRequest | EmbeddingRequest,
+        make: _Make,
+        recorder: Recorder,
+        *,
+        desk: Desk | None = None,
+        tenant: str = DEFAULT_TENANT,
+        is_large: bool,
+        budget: float | None,
+        found: Sequence[FieldViolation],
+        deltas: bool = False,
+        prefix: str = "",
+    ) -> Call:
         refusal = self._shed()
-        work = functools.partial(self._plan, refusal=refusal, found=violations, prefix=prefix)
+        work = functools.partial(self._plan, make=make, refusal=refusal, found=found, prefix=prefix)
         provider_budget = None if budget is None else budget - headroom(budget)
-        planner = self._planner if refusal is None and is_large(request) else None
+        planner = self._planner if refusal is None and is_large else None
         call = Call(
             request,
             work,
-            self._recorder,
+            recorder,
             budget=provider_budget,
             deltas=deltas,
             planner=planner,
-            desk=self._desk,
+            desk=desk,
             tenant=tenant,
         )
         call.task = self._inflight.launch(call)
@@ -150,8 +222,9 @@ class Engine:
     def _plan(
         self,
         call: Call,
-        request: CompletionRequest,
+        request: Any,
         *,
+        make: _Make,
         refusal: Failure | None,
         found: Sequence[FieldViolation],
         prefix: str,
@@ -164,7 +237,17 @@ class Engine:
         call.model = model
         call.driver = self._drivers[model.provider]
         call.tables = self.catalog.price_tables(model.provider)
-        planned = plan(request, model, call.driver, found, prefix)
+        return make(request, model, call.driver, found, prefix)
+
+    def _plan_completion(
+        self,
+        request: CompletionRequest,
+        model: ModelSpec,
+        driver: Driver,
+        found: Sequence[FieldViolation],
+        prefix: str,
+    ) -> Plan:
+        planned = plan(request, model, driver, found, prefix)
         return planned if self._desk is None else with_terms(planned, request)
 
     async def drain(self, limit: float) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from modelmeter_server.core.answers import FREE_TEXT, Expectation
 from modelmeter_server.core.digest import Digest, digest
 from modelmeter_server.core.errors import Failure, FieldViolation, failure
-from modelmeter_server.core.models import ModelSpec
+from modelmeter_server.core.models import ModelSpec, Task
 from modelmeter_server.core.outcomes import Cause, Code, Kind
 from modelmeter_server.core.request_checks import MAX_VIOLATIONS, check_request
 from modelmeter_server.core.request_limits import limit_violations
@@ -22,7 +23,7 @@ from .schema_check import SchemaInvalid, expectation_for
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from modelmeter_server.core.requests import CompletionRequest
+    from modelmeter_server.core.requests import CompletionRequest, Sensitivity
     from modelmeter_server.drivers.driver import Driver
 
     from .catalog import Catalog
@@ -31,6 +32,8 @@ RESOURCE_NAME_BYTES = 256
 """Bytes of a name that nobody has, as it is repeated to the caller."""
 
 _SCHEMA = "output_schema_json"
+
+_Prepare = Callable[["CompletionRequest", ModelSpec], PreparedRequest]
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,26 +87,32 @@ def plan(
     driver: Driver,
     found: Sequence[FieldViolation] = (),
     prefix: str = "",
+    prepare: _Prepare | None = None,
 ) -> Plan:
     """Check a request as a whole and encode it for its provider.
 
     `found` are mistakes seen before, with their paths as the caller knows them; `prefix` leads to the request's own
-    fields in the caller's message. Raises Refused with all mistakes together.
+    fields in the caller's message; `prepare` encodes in place of the driver's own `prepare`. Raises Refused with all
+    mistakes together.
     """
+    prepare = prepare or driver.prepare
+    if model.task is Task.EMBEDDING:
+        fix = "is an embedding model: ask it with `Embed`"
+        raise Refused(mistaken([*found, FieldViolation(f"{prefix}model", fix)]))
     if request.sensitivity > model.max_sensitivity:
-        raise Refused(_too_sensitive(request, model))
+        raise Refused(too_sensitive(request.sensitivity, model))
     excess = limit_violations(request)
     if excess:
-        raise Refused(mistaken([*_within(prefix, excess), *found]))
+        raise Refused(mistaken([*within(prefix, excess), *found]))
     mistakes = check_request(request, model)
     expectation = _expectation(request, model, mistakes)
     if found or mistakes:
-        mistakes += _encoding_mistakes(request, model, driver, [*found, *_within(prefix, mistakes)], prefix)
-        raise Refused(mistaken([*found, *_within(prefix, mistakes)]))
+        mistakes += _encoding_mistakes(request, model, prepare, [*found, *within(prefix, mistakes)], prefix)
+        raise Refused(mistaken([*found, *within(prefix, mistakes)]))
     try:
-        prepared = driver.prepare(request, model)
+        prepared = prepare(request, model)
     except RequestRefused as refusal:
-        raise Refused(mistaken(_within(prefix, refusal.violations))) from None
+        raise Refused(mistaken(within(prefix, refusal.violations))) from None
     return Plan(model=model, prepared=prepared, expectation=expectation)
 
 
@@ -143,13 +152,13 @@ def _expectation(request: CompletionRequest, model: ModelSpec, mistakes: list[Fi
 def _encoding_mistakes(
     request: CompletionRequest,
     model: ModelSpec,
-    driver: Driver,
+    prepare: _Prepare,
     told: Sequence[FieldViolation],
     prefix: str,
 ) -> list[FieldViolation]:
     """Ask the encoder about a request that is refused anyway, so that the caller hears of everything at once."""
     try:
-        driver.prepare(request, model)
+        prepare(request, model)
     except BodyRefused:
         return []  # said already, by the request's own fields
     except RequestRefused as refusal:
@@ -160,14 +169,16 @@ def _encoding_mistakes(
     return []
 
 
-def _within(prefix: str, mistakes: Sequence[FieldViolation]) -> list[FieldViolation]:
+def within(prefix: str, mistakes: Sequence[FieldViolation]) -> list[FieldViolation]:
+    """Return mistakes with their paths as the caller knows them."""
     return [FieldViolation(prefix + each.field, each.description) for each in mistakes]
 
 
-def _too_sensitive(request: CompletionRequest, model: ModelSpec) -> Failure:
+def too_sensitive(sensitivity: Sensitivity, model: ModelSpec) -> Failure:
+    """Return the refusal of a prompt that the model may not see."""
     return failure(
         Kind.REFUSED,
-        f"the prompt is {request.sensitivity.name} and the model may see {model.max_sensitivity.name} at most",
+        f"the prompt is {sensitivity.name} and the model may see {model.max_sensitivity.name} at most",
         cause=Cause.LIMIT,
         code=Code.PERMISSION_DENIED,
     )

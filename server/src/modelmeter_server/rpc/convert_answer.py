@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 INT32_MAX = 2**31 - 1
 
+_HOSTED_TEXTS = ("type", "id", "status", "name", "server", "arguments_json", "result_json", "error")
+
 
 def fill_completion(message: completion_pb2.Completion, outcome: CallOutcome, answer: Answer) -> None:
     """Write a whole answer with its bill; `answer` is the outcome's result."""
@@ -73,7 +75,7 @@ def _fill_origin(message: completion_pb2.Completion, answer: Answer) -> None:
     message.service_tier = well_formed(answer.service_tier or "")
     for tool in answer.hosted_tools:
         message.hosted_tools.add(
-            type=well_formed(tool.type), id=well_formed(tool.id), status=well_formed(tool.status)
+            omitted=tool.omitted, **{name: well_formed(getattr(tool, name)) for name in _HOSTED_TEXTS}
         )
 
 
@@ -84,13 +86,14 @@ def _fill_call(message: completion_pb2.Completion, outcome: CallOutcome) -> None
     message.settled = outcome.settled
     message.attempts_total = min(outcome.attempts_total, INT32_MAX)
     add_attempts(message.attempts, outcome.attempts)
-    _fill_timings(message.timings, outcome.timings)
+    fill_timings(message.timings, outcome.timings)
     if outcome.model is not None:
         message.target = well_formed(outcome.model.provider)
         message.sensitivity = SENSITIVITIES[outcome.model.max_sensitivity]
 
 
-def _fill_timings(message: completion_pb2.Timings, timings: Timings) -> None:
+def fill_timings(message: completion_pb2.Timings, timings: Timings) -> None:
+    """Write where the time went."""
     fill_duration(message.queue, timings.queue)
     fill_duration(message.total, timings.total)
     if timings.first_token is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from modelmeter_server.core.request_limits import MAX_MESSAGES, MAX_PARTS
 from modelmeter_server.core.requests import (
     Continuation,
@@ -18,6 +20,7 @@ from modelmeter_server.core.requests import (
     ToolResultPart,
 )
 
+from .convert_breakpoint import breakpoint_of
 from .words import ROLE_WORDS
 
 if TYPE_CHECKING:
@@ -66,9 +69,18 @@ def _part(part: message_pb2.Part, path: str, found: Violations) -> Part | None:
     if content is None:
         found.add(path, f"must have one of {_CONTENTS}")
         return None
+    told: Part | None
     if content in _MEDIA:
-        return _media(_MEDIA[content], getattr(part, content), f"{path}.{content}", found)
-    return _PARTS[content](part)
+        told = _media(_MEDIA[content], getattr(part, content), f"{path}.{content}", found)
+    else:
+        told = _PARTS[content](part)
+    mark = breakpoint_of(part, "cache_breakpoint", found, path)
+    if told is None or mark is None:
+        return told
+    if isinstance(told, Continuation):
+        found.add(f"{path}.cache_breakpoint", "cannot stand in a continuation, which goes back untouched")
+        return told
+    return msgspec.structs.replace(told, cache_breakpoint=mark)
 
 
 def _media(kind: MediaKind, media: message_pb2.Media, path: str, found: Violations) -> MediaPart | None:

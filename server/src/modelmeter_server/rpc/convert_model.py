@@ -5,9 +5,10 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from modelmeter_server.core.models import Task
 from modelmeter_server.core.pricing import NANOS_PER_UNIT
 
-from .words import REASONING_EFFORTS, SCHEMA_MODES, SENSITIVITIES
+from .words import REASONING_EFFORTS, SCHEMA_MODES, SENSITIVITIES, TASKS
 
 if TYPE_CHECKING:
     from modelmeter.v1 import model_service_pb2
@@ -21,10 +22,13 @@ def fill_model(message: model_service_pb2.Model, model: ModelSpec) -> None:
     message.provider = model.provider
     message.provider_kind = model.provider_kind
     message.provider_model = model.provider_model
-    message.max_output_tokens = model.max_output_tokens
-    message.default_schema_mode = SCHEMA_MODES[model.schema_mode]
     message.max_sensitivity = SENSITIVITIES[model.max_sensitivity]
-    _fill_capabilities(message.capabilities, model.capabilities)
+    if model.task is not None:
+        message.task = TASKS[model.task]
+    if model.task is not Task.EMBEDDING:
+        message.max_output_tokens = model.max_output_tokens
+        message.default_schema_mode = SCHEMA_MODES[model.schema_mode]
+        _fill_capabilities(message.capabilities, model.capabilities)
     if model.price is not None:
         _fill_price(message.price, model.price)
 

@@ -28,6 +28,7 @@ from modelmeter_server.core.requests import (
     ToolMode,
 )
 
+from .convert_breakpoint import breakpoint_of
 from .convert_messages import messages_from
 from .words import REASONING_EFFORT_WORDS, SCHEMA_MODE_WORDS, SENSITIVITY_WORDS, TOOL_MODE_WORDS
 
@@ -89,12 +90,15 @@ def completion_request(message: CompleteRequest, found: Violations) -> Completio
         _check_trust(message.system_trust, found)
     return CompletionRequest(
         model=message.model,
-        call_id=_call_id(message.call_id, found),
+        call_id=call_id_from(message.call_id, found),
         text=message.text if prompt == "text" else None,
         messages=messages_from(message.messages.messages, found) if prompt == "messages" else None,
         native_json=message.native_json if prompt == "native_json" else None,
         system=message.system,
-        tools=tuple(map(_tool, islice(message.tools, MAX_TOOLS + 1))),
+        tools=tuple(
+            _tool(tool, f"tools[{index}]", found)
+            for index, tool in enumerate(islice(message.tools, MAX_TOOLS + 1))
+        ),
         tool_choice=_tool_choice(message.tool_choice, found) if message.HasField("tool_choice") else None,
         output_schema_json=message.output_schema_json,
         schema_mode=found.word("schema_mode", message.schema_mode, SCHEMA_MODE_WORDS),
@@ -102,7 +106,9 @@ def completion_request(message: CompleteRequest, found: Violations) -> Completio
         reasoning_effort=found.word("reasoning_effort", message.reasoning_effort, REASONING_EFFORT_WORDS),
         provider_options_json=message.provider_options_json,
         continuation=_continuation(message),
-        sensitivity=_sensitivity(message.sensitivity, found),
+        sensitivity=sensitivity_from(message.sensitivity, found),
+        system_cache_breakpoint=breakpoint_of(message, "system_cache_breakpoint", found),
+        end_user_id=message.end_user_id,
         labels=dict(islice(message.labels.items(), MAX_LABELS + 1)),
         effect=_effect(message.effect, found) if message.HasField("effect") else None,
         ceiling=_ceiling(message.ceiling) if message.HasField("ceiling") else None,
@@ -146,7 +152,7 @@ def _ceiling(message: model_service_pb2.CallCeiling) -> CallCeiling:
     )
 
 
-def _call_id(text: str, found: Violations) -> str:
+def call_id_from(text: str, found: Violations) -> str:
     """Return the caller's id in the canonical lower case, or a new one."""
     if UUID.fullmatch(text):
         return text.lower()
@@ -165,7 +171,8 @@ def _check_trust(number: int, found: Violations) -> None:
         found.word("system_trust", number, {message_pb2.TRUST_TRUSTED: True})
 
 
-def _sensitivity(number: int, found: Violations) -> Sensitivity:
+def sensitivity_from(number: int, found: Violations) -> Sensitivity:
+    """Return the sensitivity that a caller named; what is not kept yet is noted."""
     word = found.word("sensitivity", number, SENSITIVITY_WORDS) or Sensitivity.PUBLIC
     if word > Sensitivity.PUBLIC:
         found.add(
@@ -175,12 +182,13 @@ def _sensitivity(number: int, found: Violations) -> Sensitivity:
     return word
 
 
-def _tool(message: message_pb2.Tool) -> Tool:
+def _tool(message: message_pb2.Tool, path: str, found: Violations) -> Tool:
     return Tool(
         name=message.name,
         description=message.description,
         parameters_json=message.parameters_json,
         strict=message.strict,
+        cache_breakpoint=breakpoint_of(message, "cache_breakpoint", found, path),
     )
 
 

@@ -6,6 +6,8 @@ repeats the call by itself (gRFC A6), whatever its retry policy says.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 import grpc
@@ -16,6 +18,7 @@ from modelmeter_server.core.answers import Answer
 from modelmeter_server.core.calls import CallOutcome
 from modelmeter_server.core.errors import OWN_FAULT, Failure
 from modelmeter_server.core.outcomes import Cause
+from modelmeter_server.core.token_count import costless_outcome
 from modelmeter_server.engine.bill import spoiled
 from modelmeter_server.engine.call import LATE
 from modelmeter_server.engine.plan import Refused, find_model, mistaken
@@ -24,6 +27,8 @@ from modelmeter_server.telemetry.log import get_logger
 
 from .boundary import current_call_id
 from .convert_answer import event_from, fill_completion
+from .convert_count import fill_count
+from .convert_embedding import embedding_request, fill_embeddings
 from .convert_model import fill_model
 from .convert_request import Violations, completion_request, flush_interval, from_sequence
 from .paging import page_size, page_token, position
@@ -32,10 +37,13 @@ from .status import fill_in_band, trailer
 if TYPE_CHECKING:
     from grpc.aio import ServicerContext
 
-    from modelmeter.v1 import completion_pb2
     from modelmeter.v1.model_service_pb2 import (
         CompleteRequest,
         CompleteResponse,
+        CountTokensRequest,
+        CountTokensResponse,
+        EmbedRequest,
+        EmbedResponse,
         GetModelRequest,
         GetModelResponse,
         ListModelsRequest,
@@ -52,8 +60,14 @@ CALL_ID_KEY: Final = "modelmeter-call-id"
 """Initial metadata with the call's id: the sign that the provider's request was written."""
 
 
+_Fill = Callable[[CallOutcome, Any], None]
+
+
 class ModelService(model_service_pb2_grpc.ModelServiceServicer):
-    """Serve completions and the catalog. All handlers are coroutines: a plain generator would block the loop."""
+    """Serve completions, counts, embeddings and the catalog.
+
+    All handlers are coroutines: a plain generator would block the loop.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -65,18 +79,31 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
         found = Violations()
         asked = completion_request(request, found)
         call = self._engine.start(asked, budget=_remaining(context), violations=found)
-        current_call_id.set(call.call_id)
-        try:
-            if await call.dispatched():
-                await context.send_initial_metadata(((CALL_ID_KEY, call.call_id),))
-            outcome = await call.outcome()
-        except BaseException as error:
-            _leave(call, context, error)
-            raise
         response = model_service_pb2.CompleteResponse()
-        outcome = _delivered(response.completion, outcome)
-        if isinstance(outcome.result, Failure):
-            await _abort(context, outcome, outcome.result)
+        await _answer(call, context, partial(fill_completion, response.completion))
+        return response
+
+    async def CountTokens(
+        self, request: CountTokensRequest, context: ServicerContext[CountTokensRequest, CountTokensResponse]
+    ) -> CountTokensResponse:
+        """Return how many input tokens a call would have."""
+        found = Violations("request.")
+        asked = completion_request(request.request, found)
+        budget = _remaining(context)
+        call = self._engine.count(asked, budget=budget, violations=found, prefix=found.prefix)
+        response = model_service_pb2.CountTokensResponse()
+        await _answer(call, context, partial(fill_count, response.count), is_free=True)
+        return response
+
+    async def Embed(
+        self, request: EmbedRequest, context: ServicerContext[EmbedRequest, EmbedResponse]
+    ) -> EmbedResponse:
+        """Return the vectors of a batch of texts."""
+        found = Violations()
+        asked = embedding_request(request, found)
+        call = self._engine.embed(asked, budget=_remaining(context), violations=found)
+        response = model_service_pb2.EmbedResponse()
+        await _answer(call, context, partial(fill_embeddings, response.embeddings))
         return response
 
     async def StreamComplete(  # type: ignore[override]  # writes by itself: it hears of a leaving caller in one shape
@@ -126,6 +153,28 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
         return response
 
 
+async def _answer(
+    call: Call, context: ServicerContext[Any, Any], fill: _Fill, *, is_free: bool = False
+) -> None:
+    """Wait for a call's outcome and write its answer with `fill`; a failure ends the RPC.
+
+    What `is_free` needs no fence: whoever repeats it buys nothing.
+    """
+    current_call_id.set(call.call_id)
+    try:
+        if await call.dispatched() and not is_free:
+            await context.send_initial_metadata(((CALL_ID_KEY, call.call_id),))
+        outcome = await call.outcome()
+    except BaseException as error:
+        _leave(call, context, error)
+        raise
+    outcome = _delivered(fill, outcome)
+    if is_free:
+        outcome = costless_outcome(outcome)
+    if isinstance(outcome.result, Failure):
+        await _abort(context, outcome, outcome.result)
+
+
 async def _relay(feed: LiveFeed, context: ServicerContext[Any, Any]) -> None:
     while True:
         for sequence, event in await feed.numbered():
@@ -140,7 +189,7 @@ async def _relay(feed: LiveFeed, context: ServicerContext[Any, Any]) -> None:
 async def _finish(outcome: CallOutcome, context: ServicerContext[Any, Any]) -> None:
     response = model_service_pb2.StreamCompleteResponse()
     if isinstance(outcome.result, Answer):
-        outcome = _delivered(response.completion, outcome)
+        outcome = _delivered(partial(fill_completion, response.completion), outcome)
     if isinstance(outcome.result, Failure):
         fill_in_band(response.failed, outcome, outcome.result)
         await context.write(response)
@@ -148,12 +197,12 @@ async def _finish(outcome: CallOutcome, context: ServicerContext[Any, Any]) -> N
     await context.write(response)
 
 
-def _delivered(message: completion_pb2.Completion, outcome: CallOutcome) -> CallOutcome:
+def _delivered(fill: _Fill, outcome: CallOutcome) -> CallOutcome:
     """Write an answer into its message; if that fails, which is our fault, the outcome keeps its bill."""
     if not isinstance(outcome.result, Answer):
         return outcome
     try:
-        fill_completion(message, outcome, outcome.result)
+        fill(outcome, outcome.result)
     except Exception:  # noqa: BLE001 - the answer is lost, its bill must not be
         _log.exception("an answer cannot be written", call_id=outcome.call_id)
         return msgspec.structs.replace(outcome, result=spoiled(outcome.result))

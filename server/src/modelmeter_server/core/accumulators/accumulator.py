@@ -126,6 +126,9 @@ class Accumulator(ABC):
 
     # Feeding
 
+    def hear(self, header: Callable[[str], str | None]) -> None:  # noqa: B027 - most formats tell nothing there
+        """Take what the headers of a success tell, before any byte; `header` finds one by its name."""
+
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes of the body. Raises EventTooLarge; the events before the large one count."""
         visible = chunk

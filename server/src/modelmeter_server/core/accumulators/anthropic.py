@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ..answers import HostedTool, ReasoningDelta, TextDelta, ToolCallDelta
+from ..answers import ReasoningDelta, TextDelta, ToolCallDelta
 from ..counters import counter
 from ..json_text import NotJson, dumps_compact, loads_event, loads_strict
 from ..lenient import UNREADABLE, EventDecoder, fill, word
@@ -23,6 +23,7 @@ from ..usage import AdditionalUsage, Usage, with_cache_beside_input
 from ..usage_meter import RunningTotals, part_of, reported_nanos
 from ..verdict import Draft
 from .accumulator import Accumulator, spelled
+from .anthropic_tools import billed_tool, hosted_requests, hosted_tools
 
 KIND = "anthropic"
 
@@ -135,6 +136,9 @@ class AnthropicAccumulator(Accumulator):
         self._raw_usage: dict[str, Any] = {}
         self._cost_came_with_stop = False
         self._hosted: dict[str, int] = {}
+        """Requests to the provider's own tools, as told."""
+        self._hosted_at_stop: set[str] = set()
+        self._hosted_results: dict[str, int] = {}
         self._blocks: dict[int, _Block] = {}
         """The block that an index means now."""
         self._opened: list[tuple[int, _Block]] = []
@@ -183,6 +187,8 @@ class AnthropicAccumulator(Accumulator):
         self._opened.append((index, block))
         if block.type == "tool_use":
             self._begin_call(block)
+        elif (tool := billed_tool(block)) is not None:
+            self._hosted_results[tool] = self._hosted_results.get(tool, 0) + 1
         self._add_text(block, word(block.opened.get("thinking" if block.type == "thinking" else "text")))
 
     def _begin_call(self, block: _Block) -> None:
@@ -291,6 +297,8 @@ class AnthropicAccumulator(Accumulator):
         """Take `{"web_search_requests": 2}` as two requests to `web_search`."""
         for name, value in told.items() if isinstance(told, dict) else ():
             tool, requests = well_formed(name.removesuffix("_requests")), counter(value)
+            if requests is not None and self._stopped is not None:
+                self._hosted_at_stop.add(tool)
             if requests is not None and self._hosted.get(tool) != requests:
                 self._hosted[tool] = requests
                 self.usage_changed = True
@@ -308,8 +316,7 @@ class AnthropicAccumulator(Accumulator):
     def _usage(self) -> Usage | None:
         get = self._totals.get
         whole = with_cache_beside_input(get(_INPUT), get(_WRITE), get(_READ))
-        hosted = {name: requests for name, requests in self._hosted.items() if requests}
-        if whole is None and get(_OUTPUT) is None and not hosted:
+        if whole is None and get(_OUTPUT) is None and not any(self._hosted.values()):
             return None
         return Usage(
             input_tokens=whole,
@@ -319,7 +326,9 @@ class AnthropicAccumulator(Accumulator):
             cache_write_1h_tokens=get(_WRITE_1H),
             cache_read_tokens=get(_READ),
             reasoning_tokens=get("thinking"),
-            hosted_tool_requests=hosted,
+            hosted_tool_requests=hosted_requests(
+                self._hosted, self._hosted_results, frozenset(self._hosted_at_stop)
+            ),
         )
 
     def _usage_is_final(self) -> bool:
@@ -380,7 +389,7 @@ class AnthropicAccumulator(Accumulator):
             tool_calls=self._whole_calls(),
             forced_arguments=self._forced_arguments(),
             refusal=self._refusal(),
-            hosted_tools=tuple(_hosted_tools(self._ordered())),
+            hosted_tools=tuple(hosted_tools(self._ordered())),
             continuation=self._continuation(),
             service_tier=self._service_tier,
         )
@@ -393,8 +402,11 @@ class AnthropicAccumulator(Accumulator):
         return "the model refused to answer" + (f" ({category})" if category else "")
 
     def _continuation(self) -> Continuation | None:
-        """Return the turn in the provider's own blocks: signed thinking must go back untouched."""
-        if not self._calls:
+        """Return the turn in the provider's own blocks: signed thinking must go back untouched.
+
+        A pause goes on from the turn too: uses of the provider's own tools stand nowhere else.
+        """
+        if not self._calls and ANTHROPIC.get(self._stopped or "") is not Stop.CONTINUE:
             return None
         try:
             content = ",".join(_turn_block(block) for block in self._ordered() if block.type)
@@ -464,14 +476,6 @@ def _iteration_usage(each: dict[str, Any]) -> Usage:
         cache_write_1h_tokens=part_of(each, "cache_creation", _WRITE_1H),
         cache_read_tokens=read,
     )
-
-
-def _hosted_tools(blocks: list[_Block]) -> list[HostedTool]:
-    return [
-        HostedTool(type=block.name or block.type, id=block.id)
-        for block in blocks
-        if block.type in ("server_tool_use", "mcp_tool_use")
-    ]
 
 
 def _turn_block(block: _Block) -> str:

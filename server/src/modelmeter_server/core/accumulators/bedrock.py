@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..answers import HostedTool, ReasoningDelta, TextDelta, ToolCallDelta
+from ..answers import ReasoningDelta, TextDelta, ToolCallDelta
 from ..counters import counter, saturating_add
 from ..event_stream import BadFrame, Frame, FrameDecoder, FrameTooLarge
 from ..json_text import NotJson, loads_event
@@ -26,6 +26,7 @@ from ..usage_meter import RunningTotals
 from ..verdict import Draft
 from .accumulator import Accumulator
 from .bedrock_blocks import CALL, CITATIONS, REASONING, RESULT, TEXT, Block, turn_block
+from .bedrock_tools import hosted_tools, is_hosted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,6 +98,8 @@ class BedrockAccumulator(Accumulator):
         self._opened: list[tuple[int, Block]] = []
         """Every block with its index, in the order of their starts."""
         self._last_index = -1
+        self._hosted: dict[str, int] = {}
+        """Requests to the provider's own tools."""
         self._forced: Block | None = None
         self._calls = 0
         self._stopped: str | None = None
@@ -197,6 +200,9 @@ class BedrockAccumulator(Accumulator):
         self._opened.append((index, block))
         if block.is_clients:
             self._begin_call(block)
+        elif is_hosted(block) and block.name:
+            # Nobody tells how often a tool was asked, and a web search has a fee.
+            self._hosted[block.name] = self._hosted.get(block.name, 0) + 1
 
     def _begin_call(self, block: Block) -> None:
         if self._expectation.forced_tool and block.name == FORCED_TOOL:
@@ -331,6 +337,7 @@ class BedrockAccumulator(Accumulator):
             cache_write_5m_tokens=get("5m"),
             cache_write_1h_tokens=get("1h"),
             cache_read_tokens=get(_READ),
+            hosted_tool_requests=dict(self._hosted),
         )
 
     def _usage_is_final(self) -> bool:
@@ -375,11 +382,7 @@ class BedrockAccumulator(Accumulator):
             evidence=evidence,
             tool_calls=self._whole_calls(),
             forced_arguments=self._forced_arguments(),
-            hosted_tools=tuple(
-                HostedTool(type=block.name or CALL, id=block.id)
-                for block in self._ordered()
-                if block.kind == CALL and not block.is_clients
-            ),
+            hosted_tools=tuple(hosted_tools(self._ordered())),
             continuation=self._continuation(),
             service_tier=self._service_tier,
         )

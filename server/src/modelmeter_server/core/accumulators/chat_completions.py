@@ -26,6 +26,7 @@ from ..verdict import Draft
 from .accumulator import Accumulator
 from .chat_calls import ChatCall, ChatCalls
 from .chat_extras import MessageExtras
+from .chat_tools import ChatTools
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,6 +59,8 @@ class _Chunk(msgspec.Struct):
     id: Any = None
     model: Any = None
     service_tier: Any = None
+    search_results: Any = None
+    citations: Any = None
     error: Any = None
     error_type: Any = None
     error_message: Any = None
@@ -98,6 +101,7 @@ class ChatCompletionsAccumulator(Accumulator):
         """Typed content (Mistral): the parts in their order, each with its pieces."""
         self._calls = ChatCalls(self._has_room)
         self._extras = MessageExtras(self._has_room)
+        self._tools = ChatTools(self._extras)
         self._forced: ChatCall | None = None
         self._announced = 0
         self._has_delta = False
@@ -329,10 +333,12 @@ class ChatCompletionsAccumulator(Accumulator):
         inside = choice.usage if choice is not None else None
         changed = self._meter.take(chunk.usage, inside, beside, at_stop=self._reason is not None)
         self.usage_changed = self.usage_changed or changed
+        # Looked for here alone, so that other chunks do not pay for it: who tells sources tells usage beside them.
+        self._tools.take_sources(chunk.search_results, chunk.citations)
         self._service_tier = word(self._meter.raw.get("service_tier")) or self._service_tier
 
     def _usage(self) -> Usage | None:
-        return self._meter.usage()
+        return self._meter.usage(self._tools.requests(self._meter.hosted))
 
     def _usage_is_final(self) -> bool:
         return self._meter.is_final or (self._is_whole and self._meter.has_both)
@@ -382,6 +388,7 @@ class ChatCompletionsAccumulator(Accumulator):
             calls_need_ids=False,
             forced_arguments=self._forced_arguments(),
             refusal="the model refused to answer" if self._refused else None,
+            hosted_tools=tuple(self._tools.uses(self._meter.hosted)),
             continuation=self._continuation() if calls else None,
             service_tier=self._service_tier,
         )
@@ -446,7 +453,7 @@ class ChatCompletionsAccumulator(Accumulator):
                     self._take_usage(_Chunk(), choice)
             elif name in ("id", "model"):
                 self._take_head(fill(_Chunk, {name: value}))
-            elif name in ("usage", "x_groq"):
+            elif name in ("usage", "x_groq", "search_results", "citations"):
                 self._take_usage(fill(_Chunk, {name: value}), None)
             elif name == "service_tier":
                 self._service_tier = word(value) or self._service_tier

@@ -9,10 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _GROWING: Final = frozenset(("text", "summary", "data", "thinking", "arguments"))
 """Members of a list's entries that come in pieces; a signature or a format comes whole."""
+
+_RETOLD: Final = frozenset(("executed_tools",))
+"""Lists whose entries are told again with all their members (Groq): first that a tool runs, then what it gave."""
 
 _Entry = dict[str, Any]
 
@@ -39,11 +42,11 @@ class MessageExtras:
                 self._texts[name] = [value]
         elif isinstance(value, list):
             for each in value:
-                self._add_entry(self._entries.setdefault(name, []), each)
+                self._add_entry(self._entries.setdefault(name, []), each, grows=name not in _RETOLD)
         elif name in self._plain or self._has_room():
             self._plain[name] = value
 
-    def _add_entry(self, entries: list[_Entry], value: object) -> None:
+    def _add_entry(self, entries: list[_Entry], value: object, *, grows: bool) -> None:
         piece: _Entry = value if isinstance(value, dict) else {"": value}
         last = entries[-1] if entries else None
         if last is None or not _continues(last, piece):
@@ -54,7 +57,7 @@ class MessageExtras:
         for name, member in piece.items():
             if member is None:
                 last.setdefault(name, None)
-            elif name in _GROWING and isinstance(member, str):
+            elif grows and name in _GROWING and isinstance(member, str):
                 # A list of pieces, joined at the end: joining with every piece would cost quadratic time.
                 told = last.get(name)
                 if isinstance(told, _Pieces):
@@ -63,6 +66,10 @@ class MessageExtras:
                     last[name] = _Pieces((member,))
             else:
                 last[name] = member
+
+    def entries(self, name: str) -> Iterator[dict[str, Any]]:
+        """Return the entries of a list that are objects, as far as they came."""
+        return (whole for entry in self._entries.get(name, ()) if isinstance(whole := _whole(entry), dict))
 
     def members(self) -> dict[str, Any]:
         """Return the members as one message would hold them."""

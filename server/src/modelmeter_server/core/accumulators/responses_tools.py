@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..answers import HostedTool
 from ..counters import counter
+from ..hosted import hosted_tool, present
 from ..lenient import word
 from ..text import well_formed
 from ..usage import AdditionalUsage, Usage
@@ -16,12 +16,20 @@ from .responses_items import is_call
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ..answers import HostedTool
+
 _MAX_TOOLS = 1_000
 """Members of `tool_usage` and of `tools` that are read; recorded answers have a few."""
 
-_NOT_BILLED_APIECE = frozenset(("apply_patch", "computer", "local_shell", "mcp", "tool_search"))
-"""Tools whose calls cost tokens only, or that the caller runs. What is not listed here is taken to cost something:
-of an unknown tool a bill must not say that it is exact."""
+_CALLERS = frozenset(("apply_patch", "computer", "computer_use", "local_shell"))
+"""Tools with an item type of their own that the caller runs."""
+
+_NOT_BILLED_APIECE = frozenset(("mcp", "tool_search"))
+"""Tools whose calls cost tokens only. What is not listed here is taken to cost something: of an unknown tool a bill
+must not say that it is exact."""
+
+_ARGUMENTS = ("action", "queries", "query", "code", "input", "arguments", "container_id", "parameters")
+_RESULTS = ("output", "outputs", "results", "result", "output_text")
 
 _UNBILLED_ACTIONS = ("open_page", "find", "find_in_page")
 """Steps of a web search that follow the search itself, which alone has a fee."""
@@ -41,13 +49,40 @@ class ToolUsage(NamedTuple):
 
 
 def hosted_tools(items: list[dict[str, Any]]) -> Iterator[HostedTool]:
-    """Yield the items that are calls of the provider's own tools."""
+    """Yield the items that are calls of tools which the provider ran, of kinds yet unknown too."""
     for item in items:
-        type = word(item.get("type"))
-        if type.endswith("_call") and not is_call(item):
-            yield HostedTool(
-                type=type.removesuffix("_call"), id=word(item.get("id")), status=word(item.get("status"))
+        if tool := _provider_ran(item):
+            arguments = present(item, _ARGUMENTS)
+            yield hosted_tool(
+                tool,
+                id=item.get("id"),
+                status=item.get("status"),
+                name=item.get("name"),
+                server=item.get("server_label"),
+                # An MCP call has its arguments as the text that was generated, as a function call has.
+                arguments=arguments["arguments"]
+                if arguments and [*arguments] == ["arguments"]
+                else arguments,
+                result=present(item, _RESULTS),
+                error=item.get("error"),
             )
+
+
+def _provider_ran(item: Mapping[str, Any]) -> str:
+    """Return the tool of a call that the provider ran; nothing for any other item.
+
+    `custom_tool_call` ends like the provider's own items and is the caller's; others are the caller's to run although
+    the API has a type for them.
+    """
+    type = word(item.get("type"))
+    tool = type.removesuffix("_call")
+    if tool == type or is_call(item) or tool in _CALLERS:
+        return ""
+    if tool == "shell":
+        environment = item.get("environment")
+        # Without an environment nobody said where it runs; a container of the provider's is always named.
+        return tool if isinstance(environment, dict) and environment.get("type") != "local" else ""
+    return "" if item.get("execution") == "client" else tool
 
 
 def read_tool_usage(response: Mapping[str, Any], items: list[dict[str, Any]]) -> ToolUsage:
@@ -97,11 +132,9 @@ def _models(tools: Any) -> dict[str, str]:
 def _counted(items: list[dict[str, Any]]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for item in items:
-        type = word(item.get("type"))
-        tool = type.removesuffix("_call")
-        if tool == type or is_call(item) or tool in _NOT_BILLED_APIECE or _is_unbilled(item):
-            continue
-        counts[tool] = counts.get(tool, 0) + 1
+        tool = _provider_ran(item)
+        if tool and tool not in _NOT_BILLED_APIECE and not _is_unbilled(item):
+            counts[tool] = counts.get(tool, 0) + 1
     return counts
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from modelmeter_server.core.models import Capabilities
 from modelmeter_server.core.requests import ReasoningEffort
+from modelmeter_server.drivers.cache_marks import EPHEMERAL
 
 CAPABILITIES = Capabilities(
     media=("image", "document"),
@@ -16,4 +17,6 @@ CAPABILITIES = Capabilities(
         ReasoningEffort.MAX,
     ),
     sampling=("temperature", "top_p", "top_k", "stop_sequences"),
+    cache_marks=EPHEMERAL,
+    end_user_id=128,
 )

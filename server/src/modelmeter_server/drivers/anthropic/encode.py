@@ -23,6 +23,7 @@ from modelmeter_server.core.requests import (
     ToolMode,
     ToolResultPart,
 )
+from modelmeter_server.drivers.cache_marks import ephemeral
 from modelmeter_server.drivers.driver import PreparedRequest, RequestRefused
 from modelmeter_server.drivers.json_body import (
     base64_text,
@@ -75,6 +76,10 @@ def encode(request: CompletionRequest, model: ModelSpec) -> PreparedRequest:
     body.update(_forced_tool(request) if forced else _tools(request))
     body.update(_thinking_and_output(request, forced=forced))
     body.update(_sampling(request))
+    if request.end_user_id:
+        body["metadata"] = {"user_id": request.end_user_id}
+    if model.service_tier is not None:
+        body["service_tier"] = model.service_tier
     body["stream"] = not model.buffered
     return PreparedRequest(
         target=TARGET,
@@ -99,6 +104,8 @@ def _impossible(request: CompletionRequest, *, forced: bool) -> Iterator[FieldVi
 
 def _prompt(request: CompletionRequest, model: ModelSpec) -> dict[str, Any]:
     system: Any = request.system
+    if request.system_cache_breakpoint is not None:
+        system = [{"type": "text", "text": request.system, **ephemeral(request.system_cache_breakpoint)}]
     if request.native_json is not None:
         prompt = native_prompt(request, model)
         turns: list[list[Any]] = [[turn] for turn in prompt.turns_json]
@@ -123,7 +130,8 @@ def _turns(message: Message, index: int) -> list[Any]:
     if any(isinstance(part, Continuation) for part in message.parts):
         return _continued(message.parts, where)
     blocks = [
-        _block(part, f"{where}[{number}].{part_field(part)}") for number, part in enumerate(message.parts)
+        _block(part, f"{where}[{number}].{part_field(part)}") | _mark(part)
+        for number, part in enumerate(message.parts)
     ]
     return [{"role": message.role.value, "content": blocks}]
 
@@ -144,6 +152,10 @@ def _state(continuation: Continuation, field: str) -> tuple[list[Any], list[Any]
         msg = f"{field}.state_json"
         raise refused(msg, "must be the array of turns that the answer carried, untouched")
     return values, [{"role": "assistant", "content": texts}]
+
+
+def _mark(part: Part) -> dict[str, Any]:
+    return {} if isinstance(part, Continuation) else ephemeral(part.cache_breakpoint)
 
 
 def _block(part: Part, path: str) -> dict[str, Any]:
@@ -209,6 +221,7 @@ def _tools(request: CompletionRequest) -> dict[str, Any]:
             **({"description": tool.description} if tool.description else {}),
             "input_schema": parameters(tool, index),
             **({"strict": True} if tool.strict else {}),
+            **ephemeral(tool.cache_breakpoint),
         }
         for index, tool in enumerate(request.tools)
     ]

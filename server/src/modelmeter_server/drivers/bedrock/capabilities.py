@@ -9,6 +9,7 @@ import msgspec
 
 from modelmeter_server.core.models import Capabilities
 from modelmeter_server.core.requests import ReasoningEffort
+from modelmeter_server.drivers.cache_marks import CACHE_POINT
 
 if TYPE_CHECKING:
     from modelmeter_server.core.models import ModelSpec
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 CAPABILITIES = Capabilities(
     media=("image", "audio", "document"),
     sampling=("temperature", "top_p", "stop_sequences"),
+    cache_marks=CACHE_POINT,
 )
 """Without a declared dialect a model takes no reasoning effort: the API has no field that means the same to all."""
 

@@ -8,13 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from modelmeter_server.core.caller_json import read_caller_json
 from modelmeter_server.core.capability_checks import capability_violations
 from modelmeter_server.core.continuations import message_answers, native_answers
 from modelmeter_server.core.errors import FieldViolation
-from modelmeter_server.core.json_text import NotJson
 from modelmeter_server.core.message_checks import part_field
-from modelmeter_server.core.provider_options import FIELD as OPTIONS
 from modelmeter_server.core.requests import (
     FORCED_TOOL,
     Continuation,
@@ -25,6 +22,7 @@ from modelmeter_server.core.requests import (
     ToolMode,
     ToolResultPart,
 )
+from modelmeter_server.drivers.cache_marks import cache_point
 from modelmeter_server.drivers.driver import PreparedRequest, RequestRefused
 from modelmeter_server.drivers.json_body import (
     embedded,
@@ -67,10 +65,12 @@ def encode(request: CompletionRequest, model: ModelSpec) -> PreparedRequest:
     body["inferenceConfig"] = _inference(request, model)
     body.update(_forced_tool(request) if forced else _tools(request))
     body.update(_reasoning_and_output(request, model, forced=forced))
+    if model.service_tier is not None:
+        body["serviceTier"] = {"type": model.service_tier}
     operation = "converse" if model.buffered else "converse-stream"
     return PreparedRequest(
         target=f"/model/{quote(model.provider_model, safe='')}/{operation}",
-        body=finished(body, request, model, turns="messages"),
+        body=finished(body, request, model, turns="messages", tools_in="toolConfig"),
     )
 
 
@@ -86,11 +86,6 @@ def _impossible(request: CompletionRequest, model: ModelSpec, *, forced: bool) -
         yield FieldViolation("temperature", "this provider takes 0 to 1")
     if request.tool_choice is not None:
         yield from _impossible_choice(request.tool_choice)
-    if "tools" in _options(request):
-        # The API would not say no to a member that it does not have.
-        yield FieldViolation(
-            f"{OPTIONS}.tools", "this provider's own tools cannot be switched on by a request"
-        )
 
 
 def _impossible_choice(choice: ToolChoice) -> Iterator[FieldViolation]:
@@ -102,19 +97,12 @@ def _impossible_choice(choice: ToolChoice) -> Iterator[FieldViolation]:
         yield FieldViolation("tool_choice.disable_parallel_calls", fix)
 
 
-def _options(request: CompletionRequest) -> dict[str, object]:
-    try:
-        options = read_caller_json(request.provider_options_json or "{}").value
-    except NotJson:
-        return {}  # reading it for the body says what is wrong
-    return options if isinstance(options, dict) else {}
-
-
 # The prompt
 
 
 def _prompt(request: CompletionRequest, model: ModelSpec) -> dict[str, Any]:
-    system: Any = [{"text": request.system}] if request.system else None
+    mark = cache_point(request.system_cache_breakpoint)
+    system: Any = [{"text": request.system}, *mark] if request.system else None
     if request.native_json is not None:
         prompt = native_prompt(request, model)
         turns: list[list[Any]] = [[turn] for turn in prompt.turns_json]
@@ -162,6 +150,7 @@ def _message_turns(messages: Sequence[Message]) -> list[list[Any]]:
         for number, part in enumerate(message.parts):
             media += isinstance(part, MediaPart)
             blocks.append(_block(part, f"{where}[{number}].{part_field(part)}", media))
+            blocks += [] if isinstance(part, Continuation) else cache_point(part.cache_breakpoint)
         turns.append([_turn(message.role.value, blocks)])
     return turns
 
@@ -219,15 +208,11 @@ def _inference(request: CompletionRequest, model: ModelSpec) -> dict[str, Any]:
 def _tools(request: CompletionRequest) -> dict[str, Any]:
     if not request.tools:
         return {}
-    tools = [
-        _tool(
-            tool.name,
-            tool.description,
-            parameters(tool, index),
-            **({"strict": True} if tool.strict else {}),
-        )
-        for index, tool in enumerate(request.tools)
-    ]
+    tools: list[dict[str, Any]] = []
+    for index, tool in enumerate(request.tools):
+        strict = {"strict": True} if tool.strict else {}
+        tools.append(_tool(tool.name, tool.description, parameters(tool, index), **strict))
+        tools += cache_point(tool.cache_breakpoint)
     choice = {} if request.tool_choice is None else {"toolChoice": _choice(request.tool_choice)}
     return {"toolConfig": {"tools": tools, **choice}}
 

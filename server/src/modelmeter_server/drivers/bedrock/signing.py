@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from modelmeter_server.drivers.authentication import CredentialsError
+from modelmeter_server.drivers.renewal import Renewal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,8 +22,6 @@ _RENEW_SECONDS: Final = 15 * 60
 """Rest of a life at which new credentials are fetched beside the calls; botocore's own advisory window."""
 _LEAST_SECONDS: Final = 60
 """Rest of a life at which calls wait for new ones: a signed request may stand in line for a connection."""
-_BETWEEN_RENEWALS: Final = 60.0
-"""Some sessions live shorter than the window; they are not asked for with every call."""
 
 
 class MissingExtra(RuntimeError):
@@ -56,10 +53,7 @@ class SigV4:
             raise MissingExtra
         self._region = region
         self._find = find_credentials or self._from_chain
-        self._credentials: Any = None
-        self._frozen: Any = None
-        self._loading: asyncio.Task[None] | None = None
-        self._renewed_at = 0.0
+        self._renewal = Renewal(self._fetch)
 
     @property
     def is_ready(self) -> bool:
@@ -68,15 +62,15 @@ class SigV4:
 
     async def prepare(self) -> None:
         """Wait for credentials. Raises CredentialsError."""
-        await asyncio.shield(self._load())
+        await self._renewal.wait()
 
     def headers(self, request: HttpRequest, url: str) -> tuple[tuple[str, str], ...]:
         """Return the headers of the signature."""
         from botocore.auth import SigV4Auth
         from botocore.awsrequest import AWSRequest
 
-        if self._expires_within(_RENEW_SECONDS) and time.monotonic() - self._renewed_at > _BETWEEN_RENEWALS:
-            self._load()
+        if self._expires_within(_RENEW_SECONDS):
+            self._renewal.renew()
         own = {name.lower() for name, _ in request.headers}
         signed = AWSRequest(request.method, url, headers=dict(request.headers), data=request.body)
         SigV4Auth(self._frozen, SERVICE, self._region).add_auth(signed)
@@ -95,16 +89,14 @@ class SigV4:
         needs_refresh = getattr(self._credentials, "refresh_needed", None)  # lasting ones have none
         return needs_refresh is not None and bool(needs_refresh(seconds))
 
-    def _load(self) -> asyncio.Task[None]:
-        if self._loading is None or self._loading.done():
-            self._loading = asyncio.ensure_future(self._renew())
-            # Nobody waits for a renewal beside the calls, and its failure is told by the next that needs it.
-            self._loading.add_done_callback(lambda task: task.cancelled() or task.exception())
-        return self._loading
+    @property
+    def _credentials(self) -> Any:
+        return self._renewal.value[0] if self._renewal.value else None
 
-    async def _renew(self) -> None:
-        self._renewed_at = time.monotonic()
-        self._credentials, self._frozen = await asyncio.to_thread(self._fetch)
+    @property
+    def _frozen(self) -> Any:
+        """Return the credentials as they were when they were fetched: botocore's may change in a thread."""
+        return self._renewal.value[1] if self._renewal.value else None
 
     def _fetch(self) -> tuple[Any, Any]:
         """Return credentials and their state now; runs in a thread. Raises CredentialsError."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from modelmeter_server.core.dialects import OPENAI, Dialect, schema_modes
-from modelmeter_server.core.models import Capabilities
+from modelmeter_server.core.models import CacheMarks, Capabilities
+from modelmeter_server.drivers.cache_marks import EPHEMERAL_TEXTS, EXPLICIT_CHAT
+
+_CACHE_MARKS = {"prompt_cache_breakpoint": EXPLICIT_CHAT, "cache_control": EPHEMERAL_TEXTS}
 
 
 def capabilities(dialect: Dialect) -> Capabilities:
@@ -19,6 +22,8 @@ def capabilities(dialect: Dialect) -> Capabilities:
         media=dialect.media,
         reasoning_efforts=dialect.reasoning_efforts,
         sampling=dialect.sampling,
+        cache_marks=_CACHE_MARKS.get(dialect.cache_marks, CacheMarks()),
+        end_user_id=0 if dialect.end_user_field == "none" else 128,
     )
 
 

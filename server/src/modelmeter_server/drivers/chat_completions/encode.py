@@ -21,7 +21,7 @@ from modelmeter_server.drivers.json_body import (
     is_object_schema,
     parameters,
 )
-from modelmeter_server.drivers.openai_responses.strict_schema import strict_complaints
+from modelmeter_server.drivers.strict_schema import strict_complaints
 
 from .capabilities import capabilities
 from .messages import prompt
@@ -57,6 +57,10 @@ def encode(request: CompletionRequest, model: ModelSpec, dialect: Dialect = OPEN
     body.update(_forced_tool(request, dialect) if forced else _tools(request))
     body.update(_output(request, dialect, forced=forced))
     body.update(_sampling(request, dialect))
+    if request.end_user_id:
+        body[dialect.end_user_field] = request.end_user_id
+    if model.service_tier is not None:
+        body["service_tier"] = model.service_tier
     if dialect.store_switch:
         body["store"] = False
     body.update(_transport(dialect, buffered=model.buffered))

@@ -15,6 +15,7 @@ from modelmeter_server.core.requests import (
     ToolCallPart,
     ToolResultPart,
 )
+from modelmeter_server.drivers.cache_marks import ephemeral, explicit
 from modelmeter_server.drivers.json_body import (
     base64_text,
     native_prompt,
@@ -28,7 +29,7 @@ from modelmeter_server.drivers.json_body import (
 if TYPE_CHECKING:
     from modelmeter_server.core.dialects import Dialect
     from modelmeter_server.core.models import ModelSpec
-    from modelmeter_server.core.requests import CompletionRequest, Message, Part
+    from modelmeter_server.core.requests import CacheBreakpoint, CompletionRequest, Message, Part
 
 _PDF: Final = "application/pdf"
 _AUDIO_FORMATS: Final = {
@@ -57,6 +58,8 @@ def prompt(request: CompletionRequest, model: ModelSpec, dialect: Dialect) -> tu
     if request.continuation is not None:
         values, state = state_turns(request.continuation, "continuation")
         groups.insert(place_of_state(values, answered), list(state))
+    if request.system_cache_breakpoint is not None:
+        system = [{"type": "text", "text": system, **_mark(request.system_cache_breakpoint, dialect)}]
     leading = [{"role": "system", "content": system}] if system else []
     return [*leading, *(turn for group in groups for turn in group)], len(leading)
 
@@ -83,11 +86,12 @@ def _user(placed: list[tuple[Part, str]], dialect: Dialect) -> list[Any]:
     content: list[Any] = []
     for part, path in placed:
         if not isinstance(part, ToolResultPart):
-            content.append(_content(part, path, dialect))
+            content.append(_marked(part, path, dialect))
         elif content:
             raise refused(path, "this provider wants tool results right after their calls: put them first")
         else:
-            results.append({"role": "tool", "tool_call_id": part.call_id, "content": result_text(part)})
+            marked = {"type": "text", "text": result_text(part), **_mark(part.cache_breakpoint, dialect)}
+            results.append({"role": "tool", "tool_call_id": part.call_id, "content": _plain([marked])})
     return [*results, {"role": "user", "content": _plain(content)}] if content else results
 
 
@@ -100,14 +104,23 @@ def _assistant(placed: list[tuple[Part, str]], dialect: Dialect) -> dict[str, An
         elif calls:
             raise refused(path, "this provider keeps a turn's text before its tool calls: put it first")
         else:
-            texts.append(_content(part, path, dialect))
+            texts.append(_marked(part, path, dialect))
     content = _plain(texts) if texts else None
     return {"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {})}
 
 
 def _plain(content: list[Any]) -> Any:
-    """Return one text as a string: some servers take nothing else."""
-    return content[0]["text"] if len(content) == 1 and content[0]["type"] == "text" else content
+    """Return one text as a string: some servers take nothing else. A text with a mark stays a part."""
+    return content[0]["text"] if len(content) == 1 and content[0].keys() == {"type", "text"} else content
+
+
+def _mark(mark: CacheBreakpoint | None, dialect: Dialect) -> dict[str, Any]:
+    return ephemeral(mark) if dialect.cache_marks == "cache_control" else explicit(mark)
+
+
+def _marked(part: Part, path: str, dialect: Dialect) -> dict[str, Any]:
+    content = _content(part, path, dialect)
+    return content if isinstance(part, Continuation) else content | _mark(part.cache_breakpoint, dialect)
 
 
 def _call(part: ToolCallPart, path: str, dialect: Dialect) -> dict[str, Any]:

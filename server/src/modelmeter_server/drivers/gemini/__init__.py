@@ -2,6 +2,8 @@
 
 from .authentication import authenticate
 from .capabilities import CAPABILITIES
+from .count import count
+from .embed import embed
 from .encode import encode
 
-__all__ = ["CAPABILITIES", "authenticate", "encode"]
+__all__ = ["CAPABILITIES", "authenticate", "count", "embed", "encode"]

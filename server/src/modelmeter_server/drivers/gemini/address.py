@@ -18,13 +18,29 @@ VERSIONED_BASE: Final = re.compile(r".*(/v1(alpha|beta)?\d*|/publishers/[^/]+|/l
 """Base paths that name the API's version already."""
 
 
+_VERTEX: Final = re.compile(r".*(/publishers/[^/]+|/locations/[^/]+)")
+
+
+def is_vertex(base_path: str) -> bool:
+    """Tell Vertex AI from the Gemini API by the base path: a few of its methods differ."""
+    return _VERTEX.fullmatch(base_path) is not None
+
+
 def target(model: str, *, buffered: bool) -> str:
     """Return path and query of a model. Raises RequestRefused for a name that would lead elsewhere."""
-    # `models/x`, `tunedModels/x` and Vertex's `endpoints/x` are resource names; anything else is a model.
-    segments = model.split("/") if "/" in model else ["models", model]
+    return method_target(model, "generateContent" if buffered else "streamGenerateContent?alt=sse")
+
+
+def method_target(model: str, method: str) -> str:
+    """Return the path of a model's method. Raises RequestRefused for a name that would lead elsewhere."""
+    segments = resource(model).split("/")
     if any(not segment.strip(".") for segment in segments):
         msg = "model"
         raise refused(msg, "is no name of a model at this provider")
     path = "/".join(quote(segment, safe="") for segment in segments)
-    method = "generateContent" if buffered else "streamGenerateContent?alt=sse"
     return f"{VERSION}/{path}:{method}"
+
+
+def resource(model: str) -> str:
+    """Return the resource name: `tunedModels/x` and Vertex's `endpoints/x` are some, a bare name is a model."""
+    return model if "/" in model else f"models/{model}"

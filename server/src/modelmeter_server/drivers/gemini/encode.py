@@ -55,6 +55,8 @@ def encode(request: CompletionRequest, model: ModelSpec) -> PreparedRequest:
     body = _prompt(request, model)
     body.update(_forced_tool(request) if forced else _tools(request))
     body["generationConfig"] = _generation(request, model, forced=forced)
+    if model.service_tier is not None:
+        body["serviceTier"] = model.service_tier
     return PreparedRequest(
         target=target(model.provider_model, buffered=model.buffered),
         body=finished(body, request, model, turns="contents"),

@@ -1,7 +1,8 @@
 """OpenAI Responses: what the provider can do, and how a request becomes its body."""
 
 from .capabilities import CAPABILITIES
+from .count import count
 from .encode import encode
 from .reconcile import RECONCILER
 
-__all__ = ["CAPABILITIES", "RECONCILER", "encode"]
+__all__ = ["CAPABILITIES", "RECONCILER", "count", "encode"]

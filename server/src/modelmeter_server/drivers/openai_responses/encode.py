@@ -24,6 +24,7 @@ from modelmeter_server.core.requests import (
     ToolMode,
     ToolResultPart,
 )
+from modelmeter_server.drivers.cache_marks import explicit
 from modelmeter_server.drivers.driver import PreparedRequest, RequestRefused
 from modelmeter_server.drivers.json_body import (
     NO_PARAMETERS,
@@ -37,9 +38,9 @@ from modelmeter_server.drivers.json_body import (
     result_text,
     state_turns,
 )
+from modelmeter_server.drivers.strict_schema import strict_complaints
 
 from .capabilities import CAPABILITIES
-from .strict_schema import strict_complaints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,6 +82,10 @@ def encode(request: CompletionRequest, model: ModelSpec) -> PreparedRequest:
     body["include"] = ["reasoning.encrypted_content"]
     body.update(_forced_tool(request) if forced else _tools(request))
     body.update(_output(request, forced=forced))
+    if request.end_user_id:
+        body["safety_identifier"] = request.end_user_id
+    if model.service_tier is not None:
+        body["service_tier"] = model.service_tier
     body["stream"] = not model.buffered
     return PreparedRequest(target=TARGET, body=finished(body, request, model, turns="input"))
 
@@ -139,7 +144,7 @@ def _items(message: Message, index: int, custom: frozenset[str]) -> list[Any]:
             if content is None:
                 content = []
                 items.append({"role": "user", "content": content})
-            content.append(_content(part, path))
+            content.append(_content(part, path) | explicit(part.cache_breakpoint))
         else:
             content = None
             items += _own_items(part, path, custom)

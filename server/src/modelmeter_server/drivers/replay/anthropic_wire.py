@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from modelmeter_server.core.json_text import NotJson, dumps_compact, loads_strict
+from modelmeter_server.core.json_text import dumps_compact
 
 from .reply import Bill, Block, BlockKind, Reply, pieces_of
-from .wire import DECOY_TOKENS, event
+from .wire import DECOY_TOKENS, SSE, arguments_value, event
 
 if TYPE_CHECKING:
     from .script import ScriptedError
@@ -21,6 +21,7 @@ class AnthropicFace:
     """See `WireFace`."""
 
     request_id_header = "request-id"
+    stream_type = SSE
 
     def events(self, reply: Reply) -> list[bytes]:
         """Return the events from `message_start` to `message_stop`, a ping after the first block began."""
@@ -130,17 +131,9 @@ def _content(block: Block) -> dict[str, Any]:
         case BlockKind.REASONING:
             return {**whole, "thinking": block.text, "signature": _SIGNATURE}
         case BlockKind.CALL:
-            return {**whole, "input": _input_value(block.text)}
+            return {**whole, "input": arguments_value(block.text)}
         case _:
             return {**whole, "text": block.text}
-
-
-def _input_value(arguments: str) -> Any:
-    """Return arguments as a document holds them: a value. What is not JSON has no place there but as a string."""
-    try:
-        return loads_strict(arguments) if arguments else {}
-    except NotJson:
-        return arguments
 
 
 def _error(error: ScriptedError) -> dict[str, Any]:

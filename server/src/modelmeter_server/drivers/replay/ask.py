@@ -5,7 +5,9 @@ The embedded provider knows no more than a real one: it reads the document, in t
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -14,6 +16,9 @@ from modelmeter_server.core.requests import FORCED_TOOL
 from modelmeter_server.core.text import well_formed
 
 from .script import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 EXCERPT_CHARACTERS = 60
 """How much of the prompt an answer repeats."""
@@ -52,62 +57,142 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
         return next((tool for tool in self.tools if not name or tool.name == name), None)
 
 
-class _Names(msgspec.Struct, frozen=True, kw_only=True):
-    """What one wire calls the members of its request."""
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What one wire's document says, in the words of none."""
 
-    system: str
-    turns: str
-    limit: str
-    format: str
-    parameters: str
+    tools: list[AskedTool]
+    demanded: str | None
+    schema: Any
+    limit: Any
+    turns: Any
+    prompt: tuple[str, ...]
+    """Members that a model has to read."""
 
-
-_NAMES = {
-    Wire.ANTHROPIC: _Names(
-        system="system",
-        turns="messages",
-        limit="max_tokens",
-        format="output_config",
-        parameters="input_schema",
-    ),
-    Wire.OPENAI_RESPONSES: _Names(
-        system="instructions",
-        turns="input",
-        limit="max_output_tokens",
-        format="text",
-        parameters="parameters",
-    ),
-}
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+# The model and the operation, of Gemini and of Bedrock.
+_TARGET = re.compile(r"/([^/:?]+)(?::(\w+)|/(converse(?:-stream)?))(?:\?.*)?$")
+_STREAMING = ("streamGenerateContent", "converse-stream")
 
 
-def read_ask(wire: Wire, body: bytes) -> Ask:
-    """Read a request that this service encoded for that wire."""
-    names = _NAMES[wire]
+def read_ask(wire: Wire, body: bytes, target: str = "") -> Ask:
+    """Read a request that this service encoded for that wire; some wires say the model in the path."""
     # Turns in the provider's own format go through unread, and may hold what a strict reader refuses.
     document = loads_lenient(body)
     assert isinstance(document, dict)
-    tools = [
-        AskedTool(tool["name"], tool[names.parameters])
-        for tool in document.get("tools") or ()
-        # The provider's own tools have no parameters for anyone to fill in.
-        if _object(tool).get("name") and names.parameters in tool
-    ]
-    demanded = _demanded(document.get("tool_choice"))
-    forced = next((tool for tool in tools if tool.name == FORCED_TOOL == demanded), None)
-    format = _object(_object(document.get(names.format)).get("format"))
+    asked = _READERS[wire](document)
+    forced = next((tool for tool in asked.tools if tool.name == FORCED_TOOL == asked.demanded), None)
+    named = _TARGET.search(target)
     return Ask(
-        size=_size(body, (names.system, names.turns, names.format, "tools")),
-        model=str(document.get("model") or ""),
-        excerpt=_excerpt(document.get(names.turns)),
-        tools=tuple(tool for tool in tools if tool is not forced),
-        demanded=None if forced else demanded,
-        schema=forced.parameters if forced else format.get("schema"),
+        size=_size(body, asked.prompt),
+        model=unquote(named[1]) if named else str(document.get("model") or ""),
+        excerpt=_excerpt(asked.turns),
+        tools=tuple(tool for tool in asked.tools if tool is not forced),
+        demanded=None if forced else asked.demanded,
+        schema=forced.parameters if forced else asked.schema,
         is_forced=forced is not None,
-        max_tokens=document.get(names.limit),
-        stream=bool(document.get("stream")),
+        max_tokens=asked.limit if isinstance(asked.limit, int) else None,
+        stream=(named[2] or named[3]) in _STREAMING if named else bool(document.get("stream")),
     )
+
+
+def _anthropic(document: dict[str, Any]) -> _Asked:
+    return _Asked(
+        tools=_tools(document.get("tools"), "input_schema"),
+        demanded=_demanded(document.get("tool_choice")),
+        schema=_inside(document, "output_config", "format", "schema"),
+        limit=document.get("max_tokens"),
+        turns=document.get("messages"),
+        prompt=("system", "messages", "output_config", "tools"),
+    )
+
+
+def _openai_responses(document: dict[str, Any]) -> _Asked:
+    return _Asked(
+        tools=_tools(document.get("tools"), "parameters"),
+        demanded=_demanded(document.get("tool_choice")),
+        schema=_inside(document, "text", "format", "schema"),
+        limit=document.get("max_output_tokens"),
+        turns=document.get("input"),
+        prompt=("instructions", "input", "text", "tools"),
+    )
+
+
+def _chat_completions(document: dict[str, Any]) -> _Asked:
+    choice = document.get("tool_choice")
+    return _Asked(
+        tools=_tools([_object(tool).get("function") for tool in _items(document.get("tools"))], "parameters"),
+        demanded=_demanded(_object(choice).get("function") or choice),
+        schema=_inside(document, "response_format", "json_schema", "schema"),
+        limit=document.get("max_completion_tokens"),
+        turns=document.get("messages"),
+        prompt=("messages", "response_format", "tools"),
+    )
+
+
+def _gemini(document: dict[str, Any]) -> _Asked:
+    declared = [
+        each
+        for tool in _items(document.get("tools"))
+        for each in _items(_object(tool).get("functionDeclarations"))
+    ]
+    choice = _object(_inside(document, "toolConfig", "functionCallingConfig"))
+    allowed = _items(choice.get("allowedFunctionNames"))
+    return _Asked(
+        # A declaration without parameters takes none.
+        tools=_tools(
+            [{"parametersJsonSchema": {}, **_object(each)} for each in declared], "parametersJsonSchema"
+        ),
+        demanded=_demanded({"name": allowed[0] if allowed else ""}) if choice.get("mode") == "ANY" else None,
+        schema=_inside(document, "generationConfig", "responseJsonSchema"),
+        limit=_inside(document, "generationConfig", "maxOutputTokens"),
+        turns=document.get("contents"),
+        prompt=("systemInstruction", "contents", "generationConfig", "tools"),
+    )
+
+
+def _bedrock(document: dict[str, Any]) -> _Asked:
+    config = _object(document.get("toolConfig"))
+    specs = [_object(_object(tool).get("toolSpec")) for tool in _items(config.get("tools"))]
+    choice = _object(config.get("toolChoice"))
+    schema = _inside(document, "outputConfig", "textFormat", "structure", "jsonSchema", "schema")
+    return _Asked(
+        tools=_tools([{**spec, "json": _inside(spec, "inputSchema", "json")} for spec in specs], "json"),
+        demanded="" if "any" in choice else _demanded(choice.get("tool")),
+        schema=loads_lenient(schema.encode()) if isinstance(schema, str) else None,
+        limit=_inside(document, "inferenceConfig", "maxTokens"),
+        turns=document.get("messages"),
+        prompt=("system", "messages", "outputConfig", "toolConfig"),
+    )
+
+
+_READERS: dict[Wire, Callable[[dict[str, Any]], _Asked]] = {
+    Wire.ANTHROPIC: _anthropic,
+    Wire.BEDROCK: _bedrock,
+    Wire.CHAT_COMPLETIONS: _chat_completions,
+    Wire.GEMINI: _gemini,
+    Wire.OPENAI_RESPONSES: _openai_responses,
+}
+
+
+def _tools(tools: Any, parameters: str) -> list[AskedTool]:
+    """Return the caller's tools: the provider's own have no parameters for anyone to fill in."""
+    return [
+        AskedTool(tool["name"], tool[parameters])
+        for tool in _items(tools)
+        if _object(tool).get("name") and parameters in tool
+    ]
+
+
+def _inside(document: dict[str, Any], *names: str) -> Any:
+    value: Any = document
+    for name in names:
+        value = _object(value).get(name)
+    return value
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -149,7 +234,7 @@ def _list(turns: Any) -> list[Any]:
 def _user_text(turn: Any) -> str:
     if not isinstance(turn, dict) or turn.get("role") != "user":
         return ""
-    content = turn.get("content")
+    content = turn.get("content", turn.get("parts"))
     parts = content if isinstance(content, list) else [{"text": content}]
     texts = (part.get("text") for part in parts if isinstance(part, dict))
     return " ".join(text for text in texts if isinstance(text, str)).strip()

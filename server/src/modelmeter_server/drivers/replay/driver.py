@@ -16,19 +16,26 @@ from modelmeter_server.core.answers import Answer
 from modelmeter_server.core.errors import FieldViolation
 from modelmeter_server.core.models import Capabilities, ModelSpec
 from modelmeter_server.core.requests import CompletionRequest, ReasoningEffort
+from modelmeter_server.core.token_count import TokenCount
 
-from ..driver import Observer, PreparedRequest, RequestRefused
+from .. import openai_embeddings
+from ..driver import Observer, PreparedRequest, ProviderCall, RequestRefused
 from ..http import Limits, Timeouts
 from ..http_driver import HttpCall
+from ..known_answer import KnownAnswer
 from ..wire_formats import WIRE_FORMATS
+from . import vectors
+from .ask import read_ask
 from .book import ScriptBook, builtin_scripts
 from .exchange import ReplayTransport
 from .render import Rendition, render
-from .script import Script, Wire
+from .reply import input_tokens, reply_key
+from .script import Figures, PlayEnd, Script, Wire
 from .wire_checks import wire_violations
 
 if TYPE_CHECKING:
     from modelmeter_server.core.answers import Expectation
+    from modelmeter_server.core.embeddings import EmbeddingRequest
     from modelmeter_server.core.errors import Failure
 
 KIND = "replay"
@@ -118,6 +125,21 @@ class ReplayDriver:
             raise RequestRefused(*violations)
         return WIRE_FORMATS[wire.value].encode(request, model)
 
+    def prepare_count(self, request: CompletionRequest, model: ModelSpec) -> PreparedRequest:
+        """See `CountingDriver`. The count is the input that the script's next call would tell; it uses none up."""
+        prepared = self.prepare(request, model)
+        script = self._script(model)
+        told = script.play_of(self.calls[script.name]).usage or Figures()
+        count = TokenCount(input_tokens=input_tokens(told, read_ask(script.wire, prepared.body)))
+        return msgspec.structs.replace(prepared, answer=count)
+
+    def prepare_embedding(self, request: EmbeddingRequest, model: ModelSpec) -> PreparedRequest:
+        """See `EmbeddingDriver`. There is one embedding model, and it plays no script."""
+        if model.provider_model != vectors.MODEL:
+            known = f"the one embedding model of this provider is `{vectors.MODEL}`"
+            raise RequestRefused(FieldViolation("model", known))
+        return openai_embeddings.embed(request, model, "")
+
     def start(
         self,
         prepared: PreparedRequest,
@@ -126,8 +148,16 @@ class ReplayDriver:
         observer: Observer,
         *,
         deltas: bool,
-    ) -> ReplayCall:
+    ) -> ProviderCall:
         """Make the call; its script moves on when it runs, not before."""
+        if prepared.answer is not None:
+            return KnownAnswer(prepared.answer)
+        if prepared.accumulator is not None:
+            call = ReplayCall(
+                self.name, prepared.accumulator(expectation), observer, str, self._timeouts, self._limits
+            )
+            call.exchange = self._transport.exchange(partial(_embed, prepared.body), call)
+            return call
         script = self._script(model)
         accumulator = WIRE_FORMATS[script.wire.value].accumulator(expectation, deltas=deltas)
         call = ReplayCall(self.name, accumulator, observer, str, self._timeouts, self._limits)
@@ -162,4 +192,10 @@ class ReplayDriver:
                 body=prepared.body,
             )
         )
-        return render(script, script.play_of(call), prepared.body)
+        return render(script, script.play_of(call), prepared.body, prepared.target)
+
+
+def _embed(body: bytes) -> Rendition:
+    told = (("content-type", "application/json"), ("x-request-id", f"req_{reply_key(vectors.MODEL, body)}"))
+    document = vectors.answer(body)
+    return Rendition(stops_at=None, delay=0.0, status=200, headers=told, steps=(document,), end=PlayEnd.CLEAN)

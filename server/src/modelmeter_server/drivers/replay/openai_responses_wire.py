@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from modelmeter_server.core.json_text import dumps_compact
 
 from .reply import Bill, Block, BlockKind, Reply, pieces_of
-from .wire import event
+from .wire import SSE, event
 
 if TYPE_CHECKING:
     from .script import ScriptedError
@@ -26,6 +26,7 @@ class OpenAIResponsesFace:
     """See `WireFace`."""
 
     request_id_header = "x-request-id"
+    stream_type = SSE
 
     def events(self, reply: Reply) -> list[bytes]:
         """Return the events from `response.created` to the terminal one."""

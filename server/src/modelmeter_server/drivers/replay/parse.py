@@ -16,6 +16,9 @@ _MOST_NUMBER = 2**53 - 1
 _MOST_EVENTS = 1_000_000
 _MOST_PIECES = 10_000
 
+_TOLD_EARLY = (Wire.ANTHROPIC, Wire.GEMINI)
+"""Wires that tell usage before the end too."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9-]+")
 _HEADER_VALUE = re.compile(r"[ -~]*")
@@ -200,8 +203,10 @@ def _judge_figures(table: Table, figures: Figures, wire: Wire) -> None:
         table.mistake("input", "is less than its cached part", "count cache_read and cache_write into it")
     if figures.output is not None and (figures.reasoning or 0) > figures.output:
         table.mistake("output", "is less than its reasoning", "count reasoning into it")
-    if not figures.final and wire is Wire.OPENAI_RESPONSES:
+    if not figures.final and wire not in _TOLD_EARLY:
         table.mistake("final", "this wire tells usage in its last event only", "remove it")
+    if figures.cache_write and wire is Wire.GEMINI:
+        table.mistake("cache_write", "this wire tells no cache writes", "remove it")
 
 
 def _headers(table: Table) -> tuple[tuple[str, str], ...]:

@@ -10,6 +10,9 @@ from modelmeter_server.core.outcomes import Stage
 
 from .anthropic_wire import AnthropicFace
 from .ask import read_ask
+from .bedrock_wire import BedrockFace
+from .chat_completions_wire import ChatCompletionsFace
+from .gemini_wire import GeminiFace
 from .openai_responses_wire import OpenAIResponsesFace
 from .reply import Reply, compose, reply_key
 from .script import Play, PlayEnd, Script, Wire
@@ -22,6 +25,9 @@ Step = bytes | float
 
 FACES: dict[Wire, WireFace] = {
     Wire.ANTHROPIC: AnthropicFace(),
+    Wire.BEDROCK: BedrockFace(),
+    Wire.CHAT_COMPLETIONS: ChatCompletionsFace(),
+    Wire.GEMINI: GeminiFace(),
     Wire.OPENAI_RESPONSES: OpenAIResponsesFace(),
 }
 
@@ -39,13 +45,14 @@ class Rendition(msgspec.Struct, frozen=True, kw_only=True):
     end: PlayEnd
 
 
-def render(script: Script, play: Play, body: bytes) -> Rendition:
-    """Return what the provider does with the request that has this body."""
+def render(script: Script, play: Play, body: bytes, target: str = "") -> Rendition:
+    """Return what the provider does with the request that has this body and this path."""
     face = FACES[script.wire]
-    ask = read_ask(script.wire, body)
+    ask = read_ask(script.wire, body, target)
     reply = compose(play, ask, reply_key(script.name, body))
     parts, content_type = _body(face, play, reply, is_stream=ask.stream)
-    told = {"content-type": content_type, face.request_id_header: f"req_{reply.key}", **dict(play.headers)}
+    id_header = {face.request_id_header: f"req_{reply.key}"} if face.request_id_header else {}
+    told = {"content-type": content_type, **id_header, **dict(play.headers)}
     return Rendition(
         stops_at=play.stops_at,
         delay=play.delay,
@@ -62,7 +69,7 @@ def _body(face: WireFace, play: Play, reply: Reply, *, is_stream: bool) -> tuple
     if not 200 <= play.status < 300:
         return [face.error_document(play.error, reply)] if play.error else [], "application/json"
     if is_stream:
-        return _stream(face, play, reply), "text/event-stream; charset=utf-8"
+        return _stream(face, play, reply), face.stream_type
     return _document(face, play, reply), "application/json"
 
 

@@ -178,15 +178,20 @@ def _bill(told: Figures, ask: Ask, blocks: list[Block]) -> Bill:
     thought = _tokens(block for block in blocks if block.kind is BlockKind.REASONING)
     reasoning = thought if told.reasoning is None else told.reasoning
     output = max(1, reasoning, _tokens(blocks)) if told.output is None else told.output
-    cached = told.cache_read + told.cache_write
     return Bill(
-        input=max(1, cached, ask.size // BYTES_PER_TOKEN) if told.input is None else told.input,
+        input=input_tokens(told, ask),
         output=output,
         cache_read=told.cache_read,
         cache_write=told.cache_write,
         reasoning=min(reasoning, output),
         final=told.final,
     )
+
+
+def input_tokens(told: Figures, ask: Ask) -> int:
+    """Return the input that a play tells: the script's own figure, or a token for every few bytes, never nothing."""
+    cached = told.cache_read + told.cache_write
+    return max(1, cached, ask.size // BYTES_PER_TOKEN) if told.input is None else told.input
 
 
 def _tokens(blocks: Iterable[Block]) -> int:

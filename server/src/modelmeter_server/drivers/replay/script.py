@@ -17,6 +17,9 @@ class Wire(Enum):
     """Whose wire format a script is played in, and so which accumulator reads it."""
 
     ANTHROPIC = "anthropic"
+    BEDROCK = "bedrock"
+    CHAT_COMPLETIONS = "chat_completions"
+    GEMINI = "gemini"
     OPENAI_RESPONSES = "openai_responses"
 
 
@@ -46,7 +49,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: int | None = None
     """Part of the output."""
     final: bool = True
-    """Told again with the stop reason. Otherwise only at the start: a lower bound (Anthropic alone)."""
+    """Told again with the stop reason. Otherwise only before: a lower bound (Anthropic and Gemini)."""
 
 
 class ScriptedCall(msgspec.Struct, frozen=True, kw_only=True):
