@@ -52,6 +52,25 @@ STRICT = Tool(name="look", description="Look there.", parameters_json=SCHEMA, st
 BARE = Tool(name="wait")
 _PIXEL = b"\x89PNG\r\n\x1a\n"
 
+# Objects with members of the caller's own choice.
+FREE = frozenset(
+    (
+        "additionalModelRequestFields",
+        "args",
+        "input",
+        "input_schema",
+        "json",
+        "labels",
+        "metadata",
+        "parameters",
+        "parametersJsonSchema",
+        "requestMetadata",
+        "response",
+        "responseJsonSchema",
+        "schema",
+    )
+)
+
 TOOLS = {"tools": (LOOK, BARE)}
 CALLS = assistant(
     TextPart("I look."),

@@ -33,6 +33,9 @@ def _tightened(node: Any) -> Any:
             name: each if name in ("cls", "metadata", "config") else _tightened(each)
             for name, each in node.items()
         }
+        if kept.get("type") == "model":
+            # Of a class that was used before, pydantic would take the validator that it has, and not this schema.
+            kept = {**kept["schema"], **({"ref": kept["ref"]} if "ref" in kept else {})}
         if kept.get("type") == "generator":
             kept["type"] = "list"
         return {**kept, "extra_behavior": "forbid"} if kept.get("type") in _LOOSE else kept
