@@ -73,6 +73,11 @@ def heard_by_us(accumulator: Accumulator, data: bytes) -> Heard:
     return Heard(known.text, calls, figures(known.usage), known.stop_reason)
 
 
+def well_formed(text: str) -> str:
+    """Return a text with its halves of characters joined, and U+FFFD for one that is alone: SDKs hand on both."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def differences(stream: Stream) -> dict[str, str]:
     """Return what differs, with both sides; of a stream that the SDK does not take, the exception."""
     ours = heard_by_us(stream.make(), stream.data)
@@ -80,6 +85,7 @@ def differences(stream: Stream) -> dict[str, str]:
         theirs = HEAR[stream.kind](stream.data)
     except Exception as error:  # noqa: BLE001 - whatever an SDK raises is its answer
         return {EVERYTHING: type(error).__name__}
+    theirs.text = well_formed(theirs.text)
     return {
         aspect: f"{getattr(ours, aspect)!r} != {getattr(theirs, aspect)!r}"
         for aspect in ASPECTS
@@ -140,6 +146,11 @@ def test_the_words_of_any_stream_that_an_sdk_takes_are_the_same(kind):
 
     check()
     assert any(taken)
+
+
+def test_halves_of_characters_are_joined_and_one_alone_is_replaced():
+    assert well_formed("a\ud83d\ude00b") == "a\U0001f600b"
+    assert well_formed("\ude00a\ud83d") == "\ufffda\ufffd"
 
 
 @pytest.mark.parametrize("aspect", ASPECTS)
