@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from modelmeter_server.core.cache_marks import PLACES
 from modelmeter_server.core.request_checks import check_request
-from modelmeter_server.core.requests import CompletionRequest, MediaPart
+from modelmeter_server.core.requests import CacheBreakpoint, CompletionRequest, MediaPart
 from tests.support.completion_requests import (
     ANTHROPIC,
     BEDROCK,
@@ -23,7 +24,7 @@ from tests.support.completion_requests import (
     cannot,
     model_of,
 )
-from tests.support.golden_requests import FOLDER, FREE, GOLDEN, Golden, kept_lines
+from tests.support.golden_requests import FOLDER, FREE, GOLDEN, Golden, kept_lines, marked
 from tests.support.sdk_senders import SEND
 from tests.support.sdk_types import CHECKS
 
@@ -36,12 +37,21 @@ GONE = {ANTHROPIC: ("temperature", "top_p", "top_k")}
 NOT_SENT = {"model", "call_id", "sensitivity", "labels", "schema_mode"}
 REFUSED: dict[str, dict[str, Any]] = {
     ANTHROPIC: {"seed": 7},
-    BEDROCK: {"seed": 7, "top_k": 40},
+    BEDROCK: {"seed": 7, "top_k": 40, "end_user_id": "u-1"},
     CHAT: {"top_k": 40},
-    GEMINI: {},
-    OPENAI: {"seed": 7, "top_k": 40, "stop_sequences": ("END",)},
+    GEMINI: {"end_user_id": "u-1", "system_cache_breakpoint": CacheBreakpoint()},
+    OPENAI: {
+        "seed": 7,
+        "top_k": 40,
+        "stop_sequences": ("END",),
+        "system_cache_breakpoint": CacheBreakpoint(),
+    },
 }
 """Fields that a wire format cannot carry."""
+
+
+MARKS = (b"cache_control", b"prompt_cache_breakpoint", b"cachePoint")
+"""Members that mark what is to be cached."""
 
 
 def judged(golden: Golden, body: bytes) -> None:
@@ -83,12 +93,17 @@ def test_an_sdk_that_is_told_the_same_sends_the_same(name):
     body = json.loads(prepared.body)
     gone = {member: body.pop(member) for member in GONE.get(golden.kind, ()) if member in body}
     sent = SEND[golden.kind](body, gone)
-    assert sent.body == body | gone
+    assert _sorted_tools(sent.body) == _sorted_tools(body | gone)
     assert sent.target == prepared.target
     assert [value for header, value in prepared.headers if header not in OLDER] == [
         sent.headers[header] for header, _ in prepared.headers if header not in OLDER
     ]
     assert all(header in sent.headers for header, _ in prepared.headers)
+
+
+def _sorted_tools(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a body with its tools by their names: the SDK of Gemini puts the declared functions last."""
+    return {**body, "tools": sorted(body["tools"], key=str)} if "tools" in body else body
 
 
 def _default(name: str) -> Any:
@@ -103,7 +118,20 @@ def test_every_field_is_in_a_golden_request_or_refused(kind):
     refused = REFUSED[kind]
     assert used | NOT_SENT == set(fields) - set(refused)
     for name, value in refused.items():
-        assert cannot(ask("Hi", **{name: value}), model_of(kind)) == [name]
+        system = "Be brief." if name == "system_cache_breakpoint" else ""
+        assert cannot(ask("Hi", system=system, **{name: value}), model_of(kind)) == [name]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_cache_breakpoint_is_in_a_golden_request_or_refused_wherever_it_stands(kind, place):
+    golden = GOLDEN.get(f"{kind}: mark of {place}")
+    if golden is not None:
+        written = golden.encoded().body
+        assert sum(written.count(b'"%b"' % mark) for mark in MARKS) == 1
+        return
+    refused = cannot(marked(place), model_of(kind))
+    assert [field for field in refused if field.endswith("cache_breakpoint")]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -151,15 +179,24 @@ SPOILT: list[tuple[str, str, dict[str, Any]]] = [
     (ANTHROPIC, "text", {"max_tokens": "7"}),
     (ANTHROPIC, "text", {"messages": [{"role": "tool", "content": "Hi"}]}),
     (ANTHROPIC, "effort low", {"output_config": {"effort": "minimal"}}),
+    (ANTHROPIC, "text", {"service_tier": "flex"}),
+    (ANTHROPIC, "text", {"cache_control": {"type": "ephemeral", "ttl": "30m"}}),
+    (ANTHROPIC, "text", {"tools": [{"type": "web_search_20260318", "name": "search"}]}),
+    (BEDROCK, "text", {"serviceTier": {"type": "fast"}}),
+    (BEDROCK, "text", {"system": [{"cachePoint": {"type": "default", "ttl": "30m"}}]}),
     (BEDROCK, "text", {"inferenceConfig": {"maxTokens": "7"}}),
     (BEDROCK, "text", {"messages": [{"role": "tool", "content": [{"text": "Hi"}]}]}),
     (BEDROCK, "tools", {"toolConfig": {"tools": [{"toolSpec": {"name": "look"}}]}}),
     (CHAT, "text", {"messages": [{"role": "user"}]}),
+    (CHAT, "text", {"service_tier": "ultrafast"}),
     (CHAT, "tools", {"tool_choice": "any"}),
     (GEMINI, "text", {"generation_config": {"maxOutputTokens": 7}}),
+    (GEMINI, "text", {"serviceTier": "fast"}),
     (GEMINI, "effort low", {"generationConfig": {"thinkingConfig": {"thinkingLevel": "MAX"}}}),
     (GEMINI, "tools", {"toolConfig": {"functionCallingConfig": {"mode": "REQUIRED"}}}),
     (OPENAI, "text", {"include": ["reasoning"]}),
+    (OPENAI, "text", {"service_tier": "standard"}),
+    (OPENAI, "text", {"tools": [{"type": "web_search", "search_context_size": "most"}]}),
     (OPENAI, "tools", {"tools": [{"type": "function", "name": "look"}]}),
 ]
 

@@ -8,12 +8,15 @@ from typing import Any
 
 import msgspec
 
+from modelmeter_server.core.cache_marks import ASSISTANT_TEXT, SYSTEM, TOOLS
 from modelmeter_server.core.models import ModelSpec
 from modelmeter_server.core.requests import (
+    CacheBreakpoint,
     CompletionRequest,
     Continuation,
     MediaKind,
     MediaPart,
+    Part,
     ReasoningEffort,
     SchemaMode,
     TextPart,
@@ -71,7 +74,7 @@ FREE = frozenset(
     )
 )
 
-TOOLS = {"tools": (LOOK, BARE)}
+BOTH = {"tools": (LOOK, BARE)}
 CALLS = assistant(
     TextPart("I look."),
     ToolCallPart(id="call_1", name="look", arguments_json='{"at":1}'),
@@ -115,21 +118,151 @@ _COMMON: dict[str, CompletionRequest] = {
     ),
     "image": ask_messages(user(TextPart("What is it?"), IMAGE)),
     "document": ask_messages(user(PDF, TextPart("Sum it up."))),
-    "tools": ask("Hi", **TOOLS),
+    "tools": ask("Hi", **BOTH),
     "strict tool": ask("Hi", tools=(STRICT,)),
-    "tool choice auto": ask("Hi", **TOOLS, tool_choice=ToolChoice()),
-    "tool choice required": ask("Hi", **TOOLS, tool_choice=ToolChoice(mode=ToolMode.REQUIRED)),
-    "tool choice named": ask("Hi", **TOOLS, tool_choice=ToolChoice(mode=ToolMode.NAMED, name="look")),
-    "tool results": ask_messages(user(TextPart("Look.")), CALLS, RESULTS, **TOOLS),
+    "tool choice auto": ask("Hi", **BOTH, tool_choice=ToolChoice()),
+    "tool choice required": ask("Hi", **BOTH, tool_choice=ToolChoice(mode=ToolMode.REQUIRED)),
+    "tool choice named": ask("Hi", **BOTH, tool_choice=ToolChoice(mode=ToolMode.NAMED, name="look")),
+    "tool results": ask_messages(user(TextPart("Look.")), CALLS, RESULTS, **BOTH),
     "schema": ask("Hi", output_schema_json=SCHEMA, schema_mode=SchemaMode.NATIVE),
     "forced schema": ask("Hi", output_schema_json=SCHEMA, schema_mode=SchemaMode.FORCED_TOOL),
-    "tools with schema": ask("Hi", **TOOLS, output_schema_json=SCHEMA),
+    "tools with schema": ask("Hi", **BOTH, output_schema_json=SCHEMA),
     "sampling": ask("Hi", temperature=0.5, top_p=0.9),
 }
-_NO_TOOLS = ask("Hi", **TOOLS, tool_choice=ToolChoice(mode=ToolMode.NONE))
-_ONE_CALL = ask("Hi", **TOOLS, tool_choice=ToolChoice(disable_parallel_calls=True))
+_NO_TOOLS = ask("Hi", **BOTH, tool_choice=ToolChoice(mode=ToolMode.NONE))
+_ONE_CALL = ask("Hi", **BOTH, tool_choice=ToolChoice(disable_parallel_calls=True))
 _STOPS = ask("Hi", stop_sequences=("END", "\n\n"))
 _AUDIO = ask_messages(user(AUDIO, TextPart("Write it down.")))
+
+
+MARK = CacheBreakpoint()
+_MARKABLE: dict[str, Part] = {
+    "text": TextPart("Hi"),
+    "image": IMAGE,
+    "audio": AUDIO,
+    "document": PDF,
+    "tool_call": ToolCallPart(id="call_1", name="look", arguments_json='{"at":1}'),
+    "tool_result": ToolResultPart(call_id="call_1", output="a wall"),
+}
+
+
+def marked(place: str, mark: CacheBreakpoint = MARK) -> CompletionRequest:
+    """Return a request with a cache breakpoint at one place, one of `cache_marks.PLACES`."""
+    if place == TOOLS:
+        return ask("Hi", tools=(msgspec.structs.replace(LOOK, cache_breakpoint=mark), BARE))
+    if place == SYSTEM:
+        return ask("Hi", system="Be brief.", system_cache_breakpoint=mark)
+    if place == ASSISTANT_TEXT:
+        return ask_messages(
+            user(TextPart("Hi")), assistant(TextPart("Hello.", cache_breakpoint=mark)), user(TextPart("?"))
+        )
+    part = msgspec.structs.replace(_MARKABLE[place], cache_breakpoint=mark)
+    if not isinstance(part, ToolCallPart | ToolResultPart):
+        return ask_messages(user(part, TextPart("?")))
+    call, result = _MARKABLE["tool_call"], _MARKABLE["tool_result"]
+    turns = (assistant(part), user(result)) if place == "tool_call" else (assistant(call), user(part))
+    return ask_messages(user(TextPart("Look.")), *turns, **BOTH)
+
+
+TIERS: dict[str, tuple[str, ...]] = {
+    ANTHROPIC: ("auto", "standard_only"),
+    BEDROCK: ("default", "flex", "priority", "reserved"),
+    CHAT: ("auto", "default", "fast", "flex", "priority", "scale"),
+    GEMINI: ("flex", "priority", "standard"),
+    OPENAI: ("auto", "default", "fast", "flex", "priority", "scale", "ultrafast"),
+}
+"""Every tier by the SDK's types, in the provider's word."""
+
+_PLACE = {"type": "approximate", "country": "DE", "city": "Bremen"}
+
+HOSTED: dict[str, dict[str, Any]] = {
+    ANTHROPIC: {
+        "tools": [
+            {
+                "type": "web_search_20260318",
+                "name": "web_search",
+                "max_uses": 2,
+                "allowed_domains": ["example.com"],
+                "user_location": _PLACE,
+                "cache_control": {"type": "ephemeral"},
+            },
+            {"type": "web_fetch_20260318", "name": "web_fetch", "citations": {"enabled": True}},
+            {"type": "code_execution_20260521", "name": "code_execution"},
+            {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"},
+        ]
+    },
+    BEDROCK: {
+        "tools": [
+            {"systemTool": {"name": "nova_grounding"}},
+            {"systemTool": {"name": "nova_code_interpreter"}},
+        ]
+    },
+    CHAT: {
+        "web_search_options": {
+            "search_context_size": "low",
+            "user_location": {"type": "approximate", "approximate": {"country": "DE"}},
+        }
+    },
+    GEMINI: {
+        "tools": [
+            {"googleSearch": {}, "urlContext": {}},
+            {"codeExecution": {}},
+            {"fileSearch": {"fileSearchStoreNames": ["fileSearchStores/a"]}},
+        ]
+    },
+    OPENAI: {
+        "tools": [
+            {
+                "type": "web_search",
+                "filters": {"allowed_domains": ["example.com"]},
+                "search_context_size": "low",
+                "user_location": _PLACE,
+            },
+            {"type": "file_search", "vector_store_ids": ["vs_1"], "max_num_results": 3},
+            {"type": "code_interpreter", "container": {"type": "auto"}},
+            {"type": "shell", "environment": {"type": "container_auto"}},
+            {"type": "tool_search", "execution": "server"},
+            {
+                "type": "mcp",
+                "server_label": "docs",
+                "server_url": "https://example.com/mcp",
+                "allowed_tools": ["ask"],
+                "require_approval": "never",
+            },
+        ]
+    },
+}
+"""Options that switch on the provider's own tools."""
+
+_BESIDE: dict[str, dict[str, Any]] = {
+    GEMINI: {
+        "toolConfig": {
+            "includeServerSideToolInvocations": True,
+            "retrievalConfig": {"languageCode": "de"},
+        }
+    }
+}
+"""Options without which the provider's own tools and the caller's do not go together."""
+
+_ENABLED = frozenset(
+    (
+        "codeExecution",
+        "code_execution",
+        "code_interpreter",
+        "fileSearch",
+        "file_search",
+        "googleSearch",
+        "mcp",
+        "nova_code_interpreter",
+        "nova_grounding",
+        "shell",
+        "tool_search",
+        "tool_search_tool_bm25",
+        "urlContext",
+        "web_fetch",
+        "web_search",
+    )
+)
 
 
 def _options(**options: Any) -> CompletionRequest:
@@ -140,10 +273,8 @@ def _continued(kind: str, *turns: Any) -> dict[str, CompletionRequest]:
     """Return a continuation in both of its places: in a message, and beside the prompt."""
     state = Continuation(kind, json.dumps(turns))
     return {
-        "continuation in a message": ask_messages(
-            user(TextPart("Look.")), assistant(state), RESULTS, **TOOLS
-        ),
-        "continuation": ask_messages(user(TextPart("Look.")), RESULTS, continuation=state, **TOOLS),
+        "continuation in a message": ask_messages(user(TextPart("Look.")), assistant(state), RESULTS, **BOTH),
+        "continuation": ask_messages(user(TextPart("Look.")), RESULTS, continuation=state, **BOTH),
     }
 
 
@@ -307,6 +438,33 @@ _OWN: dict[str, dict[str, CompletionRequest]] = {
 }
 
 
+def _marks(kind: str) -> list[Golden]:
+    """Return a mark at every place that the kind has, one of every lifetime, and as many as a request may have."""
+    model = model_of(kind)
+    able = model.capabilities.cache_marks
+    found = [Golden(kind, f"mark of {place}", marked(place), model) for place in able.places]
+    found += [
+        Golden(kind, f"mark for {seconds} s", marked("text", CacheBreakpoint(seconds)), model)
+        for seconds in able.lifetimes
+    ]
+    if able.places:
+        lifetimes = sorted((*able.lifetimes, *able.lifetimes), reverse=able.longest_first)
+        texts = [TextPart("Hi", cache_breakpoint=CacheBreakpoint(each)) for each in lifetimes]
+        found.append(Golden(kind, "marks", ask_messages(user(*texts)), model))
+    return found
+
+
+def _deployed(kind: str) -> list[Golden]:
+    """Return requests to models whose configuration names a tier or the provider's own tools."""
+    found = [
+        Golden(kind, f"tier {tier}", ask("Hi"), model_of(kind, service_tier=tier)) for tier in TIERS[kind]
+    ]
+    hosting, options = model_of(kind, hosted_tools=_ENABLED), json.dumps(HOSTED[kind])
+    found.append(Golden(kind, "hosted tools", ask("Hi", provider_options_json=options), hosting))
+    beside = ask("Hi", **BOTH, provider_options_json=json.dumps(HOSTED[kind] | _BESIDE.get(kind, {})))
+    return [*found, Golden(kind, "hosted tools beside tools", beside, hosting)]
+
+
 def _golden(kind: str) -> list[Golden]:
     model = model_of(kind)
     linked = msgspec.structs.replace(model, allow_remote_media=True)
@@ -314,6 +472,9 @@ def _golden(kind: str) -> list[Golden]:
     found.append(Golden(kind, "buffered", ask("Hi"), msgspec.structs.replace(model, buffered=True)))
     if kind != BEDROCK:
         found.append(Golden(kind, "image by URL", ask_messages(user(LINKED)), linked))
+    if model.capabilities.end_user_id:
+        found.append(Golden(kind, "end user", ask("Hi", end_user_id="u-1"), model))
+    found += _marks(kind) + _deployed(kind)
     thinkers = [thinker_of(kind)]
     if kind == BEDROCK:
         thinkers.append(model_of(kind, reasoning_dialect="nova", capabilities=capabilities_of("nova")))
