@@ -165,9 +165,15 @@ def _own_items(
             return [{"type": "function_call", **call}]
         case ToolResultPart():
             kind = "custom_tool_call_output" if part.call_id in custom else "function_call_output"
-            return [{"type": kind, "call_id": part.call_id, "output": result_text(part)}]
+            return [{"type": kind, "call_id": part.call_id, "output": _output_of(part)}]
         case Continuation():
             return list(state_turns(part, path)[1])
+
+
+def _output_of(result: ToolResultPart) -> str | list[dict[str, Any]]:
+    """Return what a tool gave: a text, or a list of one part where a mark needs a part to stand in."""
+    text, mark = result_text(result), explicit(result.cache_breakpoint)
+    return [{"type": "input_text", "text": text, **mark}] if mark else text
 
 
 def _custom_calls(request: CompletionRequest) -> frozenset[str]:
