@@ -25,6 +25,7 @@ from ._requests import (
 from ._results import completion_from, embeddings_from, has_outcome, model_from, token_count_from
 from ._status import error_at_end, error_from_rpc
 from ._stream import StreamProgress
+from .enums import Operation
 from .errors import LostContactError, ModelmeterError
 from .events import StreamEvent, TextDelta
 from .v1.ledger_service_pb2_grpc import LedgerServiceStub
@@ -43,8 +44,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from .records import LedgerCall
     from .results import Completion, Embeddings, Model, TokenCount
-    from .v1 import completion_pb2
+    from .v1 import completion_pb2, embedding_pb2
     from .v1.ledger_service_pb2_grpc import LedgerServiceAsyncStub
     from .v1.model_service_pb2_grpc import ModelServiceAsyncStub
 
@@ -270,9 +272,12 @@ class AsyncClient:
         """
         request = embed_request(model, inputs, **options)
         record = CallRecord(request.call_id, request.model)
-        response = await self._unary(self._stub.Embed, request, record, timeout, metadata)
-        if not has_outcome(response.embeddings):
-            raise error_at_end(record)
+        try:
+            response = await self._unary(self._stub.Embed, request, record, timeout, metadata)
+            if not has_outcome(response.embeddings):
+                raise error_at_end(record)
+        except LostContactError as lost:
+            return embeddings_from(await self._asked_vectors(lost))
         return embeddings_from(response.embeddings)
 
     async def models(self, *, timeout: float | None = None, metadata: Metadata | None = None) -> list[Model]:
@@ -328,18 +333,35 @@ class AsyncClient:
 
     async def _asked(self, lost: ModelmeterError) -> completion_pb2.Completion:
         """Return the answer of a call that contact was lost to, if the ledger has it; raise what is known otherwise."""
-        if self._ask_seconds <= 0 or self._closed or not is_worth_asking(lost):
-            raise lost
-        try:
-            call = await self.ledger.get_call(lost.call_id, full=True, timeout=self._ask_seconds)
-            if call.answered and call.completion is None:
-                found = await self.ledger.read_answer(lost.call_id, timeout=self._ask_seconds)
-                return found.proto
-        except ModelmeterError:
-            raise lost from lost.__cause__
+        call = await self._recorded(lost)
+        if call.answered and call.operation is Operation.COMPLETE and call.completion is None:
+            try:
+                return (await self.ledger.read_answer(lost.call_id, timeout=self._ask_seconds)).proto
+            except ModelmeterError:
+                raise lost from lost.__cause__
         if call.completion is not None:
             return call.completion.proto
         raise verdict(lost, call) from lost.__cause__
+
+    async def _asked_vectors(self, lost: ModelmeterError) -> embedding_pb2.Embeddings:
+        """Return the vectors of a batch that contact was lost to, like `_asked`."""
+        call = await self._recorded(lost)
+        if call.answered and call.operation is Operation.EMBED and call.embeddings is None:
+            try:
+                return (await self.ledger.read_embeddings(lost.call_id, timeout=self._ask_seconds)).proto
+            except ModelmeterError:
+                raise lost from lost.__cause__
+        if call.embeddings is not None:
+            return call.embeddings.proto
+        raise verdict(lost, call) from lost.__cause__
+
+    async def _recorded(self, lost: ModelmeterError) -> LedgerCall:
+        if self._ask_seconds <= 0 or self._closed or not is_worth_asking(lost):
+            raise lost
+        try:
+            return await self.ledger.get_call(lost.call_id, full=True, timeout=self._ask_seconds)
+        except ModelmeterError:
+            raise lost from lost.__cause__
 
     def _channel(self) -> grpc.aio.Channel:
         # Not in the constructor: an aio channel belongs to the loop it is made on, and there may be none yet.

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from . import _wire
-from .enums import CallState, ErrorKind, GroupBy, HaltMode, Period, Scope, WindowKind
+from .enums import CallState, ErrorKind, GroupBy, HaltMode, Operation, Period, Scope, WindowKind
 from .records import Figure, Window
 from .v1 import ledger_service_pb2 as pb
 from .v1 import usage_pb2
@@ -34,6 +34,8 @@ class CallFilter(TypedDict, total=False):
     """Calls that failed in one of these ways."""
     answered: bool
     """Calls that answered; together with `kinds` also those."""
+    operations: Sequence[Operation | str]
+    """Calls that asked for one of these: `"complete"`, `"embed"`."""
     labels: Mapping[str, str]
     """Calls that have all of these labels."""
     since: datetime | None
@@ -62,6 +64,7 @@ def _filter(
     states: Sequence[CallState | str] = (),
     kinds: Sequence[ErrorKind | str] = (),
     answered: bool = False,
+    operations: Sequence[Operation | str] = (),
     labels: Mapping[str, str] | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
@@ -73,6 +76,7 @@ def _filter(
         states=[_wire.CALL_STATE.number(each) for each in _words(states)],
         kinds=[_wire.ERROR_KIND.number(each) for each in _words(kinds)],
         answered=answered,
+        operations=[_wire.OPERATION.number(each) for each in _words(operations)],
         labels=labels,
     )
 

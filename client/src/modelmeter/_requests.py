@@ -108,10 +108,16 @@ class EmbedOptions(TypedDict, total=False):
     """Further options in the provider's own format, as a mapping or as JSON text."""
     sensitivity: Sensitivity | str | None
     """How confidential the texts are."""
+    effect: Effect | model_service_pb2.Effect | None
+    """How the call stands in a run of an effect runtime. Refused by a server without a ledger."""
     call_id: str | uuid.UUID | None
     """The caller's id for the call, a UUID. Left out: a new one."""
+    ceiling: CallCeiling | model_service_pb2.CallCeiling | None
+    """A limit on what this call may consume. Refused by a server without a ledger."""
     labels: Mapping[str, str] | None
     """Labels for the record and for sums of spend."""
+    replay_only: bool
+    """Answer from the journal or not at all: a call that it does not hold is a `ReplayMissError`."""
 
 
 def complete_request(
@@ -197,8 +203,11 @@ def _embed_request(
     input_type: EmbeddingInputType | str | None = None,
     provider_options: Mapping[str, Any] | str | None = None,
     sensitivity: Sensitivity | str | None = None,
+    effect: Effect | model_service_pb2.Effect | None = None,
     call_id: str | uuid.UUID | None = None,
+    ceiling: CallCeiling | model_service_pb2.CallCeiling | None = None,
     labels: Mapping[str, str] | None = None,
+    replay_only: bool = False,
 ) -> EmbedRequest:
     return EmbedRequest(
         model=model,
@@ -207,8 +216,11 @@ def _embed_request(
         input_type=_wire.EMBEDDING_INPUT_TYPE.number(input_type),
         provider_options_json=_json_text(provider_options),
         sensitivity=_wire.SENSITIVITY.number(sensitivity),
+        effect=_effect(effect),
         call_id=str(call_id or ""),
+        ceiling=_call_ceiling(ceiling),
         labels=labels,
+        replay_only=replay_only,
     )
 
 

@@ -231,6 +231,10 @@ def _price(proto: model_service_pb2.Price) -> results.Price:
         currency=proto.currency,
         tiers=tuple(_price_tier(each) for each in proto.tiers),
         hosted_tool_requests=dict(proto.hosted_tool_requests),
+        source=proto.source,
+        source_version=proto.source_version,
+        source_entry=proto.source_entry,
+        partial=proto.partial,
     )
 
 

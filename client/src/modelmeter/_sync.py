@@ -23,6 +23,7 @@ from ._results import completion_from, embeddings_from, has_outcome, model_from,
 from ._status import error_at_end, error_from_rpc
 from ._stream import StreamProgress
 from ._sync_ledger import Ledger
+from .enums import Operation
 from .errors import LostContactError, ModelmeterError
 from .events import StreamEvent, TextDelta
 from .v1.ledger_service_pb2_grpc import LedgerServiceStub
@@ -42,8 +43,9 @@ if TYPE_CHECKING:
 
     from grpc import _CallIterator
 
+    from .records import LedgerCall
     from .results import Completion, Embeddings, Model, TokenCount
-    from .v1 import completion_pb2
+    from .v1 import completion_pb2, embedding_pb2
 
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
@@ -260,9 +262,12 @@ class Client:
         """
         request = embed_request(model, inputs, **options)
         record = CallRecord(request.call_id, request.model)
-        response = self._unary(self._stub.Embed, request, record, timeout, metadata)
-        if not has_outcome(response.embeddings):
-            raise error_at_end(record)
+        try:
+            response = self._unary(self._stub.Embed, request, record, timeout, metadata)
+            if not has_outcome(response.embeddings):
+                raise error_at_end(record)
+        except LostContactError as lost:
+            return embeddings_from(self._asked_vectors(lost))
         return embeddings_from(response.embeddings)
 
     def models(self, *, timeout: float | None = None, metadata: Metadata | None = None) -> list[Model]:
@@ -312,17 +317,35 @@ class Client:
 
     def _asked(self, lost: ModelmeterError) -> completion_pb2.Completion:
         """Return the answer of a call that contact was lost to, if the ledger has it; raise what is known otherwise."""
-        if self._ask_seconds <= 0 or self._closed or not is_worth_asking(lost):
-            raise lost
-        try:
-            call = self.ledger.get_call(lost.call_id, full=True, timeout=self._ask_seconds)
-            if call.answered and call.completion is None:
+        call = self._recorded(lost)
+        if call.answered and call.operation is Operation.COMPLETE and call.completion is None:
+            try:
                 return self.ledger.read_answer(lost.call_id, timeout=self._ask_seconds).proto
-        except ModelmeterError:
-            raise lost from lost.__cause__
+            except ModelmeterError:
+                raise lost from lost.__cause__
         if call.completion is not None:
             return call.completion.proto
         raise verdict(lost, call) from lost.__cause__
+
+    def _asked_vectors(self, lost: ModelmeterError) -> embedding_pb2.Embeddings:
+        """Return the vectors of a batch that contact was lost to, like `_asked`."""
+        call = self._recorded(lost)
+        if call.answered and call.operation is Operation.EMBED and call.embeddings is None:
+            try:
+                return self.ledger.read_embeddings(lost.call_id, timeout=self._ask_seconds).proto
+            except ModelmeterError:
+                raise lost from lost.__cause__
+        if call.embeddings is not None:
+            return call.embeddings.proto
+        raise verdict(lost, call) from lost.__cause__
+
+    def _recorded(self, lost: ModelmeterError) -> LedgerCall:
+        if self._ask_seconds <= 0 or self._closed or not is_worth_asking(lost):
+            raise lost
+        try:
+            return self.ledger.get_call(lost.call_id, full=True, timeout=self._ask_seconds)
+        except ModelmeterError:
+            raise lost from lost.__cause__
 
     def _parts(
         self,

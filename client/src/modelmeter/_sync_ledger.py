@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 from . import _ledger_requests as requests
 from ._ledger_results import call_from, ceiling_from, halt_from, spend_from
 from ._lost import CallRecord
-from ._results import completion_from
+from ._results import completion_from, embeddings_from
 from ._wholes import Whole
 from .records import Reconciliation
 from .v1 import ledger_service_pb2 as pb
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ._sync import StreamOf, UnaryOf
     from .enums import HaltMode, Scope, WindowKind
     from .records import Ceiling, Figure, Halt, LedgerCall, Spend, Window
-    from .results import Completion
+    from .results import Completion, Embeddings
     from .v1.ledger_service_pb2_grpc import LedgerServiceStub
 
 _Request = TypeVar("_Request")
@@ -92,13 +92,28 @@ class Ledger:
         """Return a stored answer, however large it is.
 
         Raises `OutcomeGoneError` when its content is no longer kept, and `RefusedError` with reason NO_ANSWER or
-        STILL_RUNNING for a call that has none.
+        STILL_RUNNING for a call that has none; TypeError for vectors.
         """
         request = pb.ReadAnswerRequest(call_id=str(call_id), generation=generation)
         whole = Whole()
         for part in self._stream(self._stub().ReadAnswer, request, CallRecord(), timeout, metadata):
             whole.add(part)
         return completion_from(whole.completion())
+
+    def read_embeddings(
+        self,
+        call_id: CallId,
+        *,
+        generation: int = 0,
+        timeout: float | None = None,
+        metadata: Metadata | None = None,
+    ) -> Embeddings:
+        """Return the stored vectors of an embedding. Raises like `read_answer`; TypeError for a completion."""
+        request = pb.ReadAnswerRequest(call_id=str(call_id), generation=generation)
+        whole = Whole()
+        for part in self._stream(self._stub().ReadAnswer, request, CallRecord(), timeout, metadata):
+            whole.add(part)
+        return embeddings_from(whole.embeddings())
 
     def spend(
         self,

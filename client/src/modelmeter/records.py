@@ -29,7 +29,7 @@ from .enums import (
     Stage,
     WindowKind,
 )
-from .results import AdditionalUsage, Attempt, Completion, Cost, Standing, Timings, Usage
+from .results import AdditionalUsage, Attempt, Completion, Cost, Embeddings, Standing, Timings, Usage
 from .v1 import ledger_service_pb2
 
 
@@ -171,6 +171,8 @@ class LedgerCall:
     """The provider requests, over all tries; empty unless asked for in full."""
     completion: Completion | None
     """The answer, when asked for in full and not too large; else see `read_answer`."""
+    embeddings: Embeddings | None
+    """The vectors of an embedding, on the same terms; else see `read_embeddings`."""
     partial_text: str
     """What had arrived of an answer that never became whole; when asked for in full."""
     provider_body: bytes = field(repr=False)

@@ -336,6 +336,14 @@ class Price:
     """The rates; the first is the base."""
     hosted_tool_requests: Mapping[str, str] = field(hash=False)
     """Currency units for one request to a provider's own tool, by the tool's name."""
+    source: str = ""
+    """The collection that the rates come from, such as `genai-prices`; empty for the deployment's own."""
+    source_version: str = ""
+    """The version of the collection."""
+    source_entry: str = ""
+    """The entry of the collection, as `provider/model`."""
+    partial: bool = False
+    """Some of what a call may use is priced apart and not told here: its cost is a lower bound."""
 
 
 @dataclass(frozen=True)

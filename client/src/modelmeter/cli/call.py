@@ -23,6 +23,7 @@ from .documents import document, plain
 from .exits import Exit, exit_of
 from .failures import show_error
 from .inputs import read_json, read_labels, read_prompt, read_tools
+from .purchase import purchase_options, read_purchase
 from .render import Answer, show_rows
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ _EFFORTS = [effort.value.lower() for effort in ReasoningEffort if effort is not 
 @click.option(
     "--label", "labels", metavar="KEY=VALUE", multiple=True, help="Label the call. May be repeated."
 )
+@purchase_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document: the completion or the error.")
 @click.option(
     "--stream/--no-stream",
@@ -98,6 +100,7 @@ def call(
     tls: bool,
     ca_file: Path | None,
     timeout: float | None,
+    **purchase: Any,
 ) -> None:
     """Ask MODEL for an answer to PROMPT and show what it cost.
 
@@ -124,6 +127,7 @@ def call(
         "call_id": call_id,
         "labels": read_labels(labels),
         "timeout": timeout,
+        **read_purchase(**purchase),
     }
     with connect(address, tls=tls, ca_file=ca_file) as client:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,7 +16,8 @@ from .connection import connect, connection_options
 from .documents import document
 from .exits import exit_of
 from .failures import show_failure
-from .inputs import read_labels, read_lines
+from .inputs import read_json, read_labels, read_lines
+from .purchase import purchase_options, read_purchase
 from .render import show_rows
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ _TYPES = [each.value.lower() for each in EmbeddingInputType if each is not Embed
 @click.option(
     "--label", "labels", metavar="KEY=VALUE", multiple=True, help="Label the call. May be repeated."
 )
+@click.option("--provider-options", metavar="FILE|JSON", help="Options in the provider's own format.")
+@purchase_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document: the vectors or the error.")
 @connection_options
 def embed(
@@ -47,11 +50,13 @@ def embed(
     input_type: str | None,
     call_id: uuid.UUID | None,
     labels: Sequence[str],
+    provider_options: str | None,
     as_json: bool,
     address: str,
     tls: bool,
     ca_file: Path | None,
     timeout: float | None,
+    **purchase: Any,
 ) -> None:
     """Turn TEXTS into vectors with the embedding model MODEL and show what it cost.
 
@@ -67,6 +72,8 @@ def embed(
                 input_type=input_type,
                 call_id=call_id,
                 labels=read_labels(labels),
+                provider_options=read_json(provider_options, "--provider-options"),
+                **read_purchase(**purchase),
                 timeout=timeout,
             )
     except ValueError as error:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from modelmeter.enums import CallState, ErrorKind
+from modelmeter.enums import CallState, ErrorKind, Operation
 
 from . import bill
 from .connection import connection_options
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Callable, Sequence
 
-    from modelmeter import LedgerCall
+    from modelmeter import Ledger, LedgerCall
 
 COLUMNS = (
     "call_id",
@@ -44,6 +45,7 @@ COLUMNS = (
 EXPORT_COLUMNS = (
     "call_id",
     "generation",
+    "operation",
     "reserved_at",
     "ended_at",
     "state",
@@ -78,6 +80,7 @@ EXPORT_COLUMNS = (
 """Of an export: one line for each generation of a call."""
 
 _STATES = [state.value.lower() for state in CallState if state is not CallState.UNSPECIFIED]
+_OPERATIONS = [each.value.lower() for each in Operation if each is not Operation.UNSPECIFIED]
 _KINDS = [kind.value.lower() for kind in ErrorKind if kind is not ErrorKind.UNSPECIFIED]
 
 
@@ -87,6 +90,7 @@ def call_row(call: LedgerCall) -> dict[str, Any]:
     return {
         "call_id": call.call_id,
         "generation": call.generation,
+        "operation": call.operation,
         "reserved_at": time_text(call.reserved_at),
         "ended_at": time_text(call.ended_at),
         "state": call.state,
@@ -146,6 +150,13 @@ def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
                 multiple=True,
                 type=click.Choice(_KINDS, case_sensitive=False),
                 help="Calls that failed this way. May be repeated.",
+            ),
+            click.option(
+                "--operation",
+                "operations",
+                multiple=True,
+                type=click.Choice(_OPERATIONS, case_sensitive=False),
+                help="Calls that asked for this. May be repeated.",
             ),
             click.option("--answered", is_flag=True, help="Calls that answered; with --kind also those."),
             click.option(
@@ -230,13 +241,22 @@ def show(
     """Tell all about the call CALL_ID; works after its caller has vanished."""
     with open_ledger(address, tls=tls, ca_file=ca_file) as ledger:
         if answer:
-            click.echo(ledger.read_answer(call_id, generation=generation or 0, timeout=timeout).text)
+            _show_answer(ledger, call_id, generation or 0, timeout)
             return
         call = ledger.get_call(call_id, generation=generation or 0, full=True, timeout=timeout)
     if as_json:
         click.echo(document(call=call).encode("utf-8", "replace"))
     else:
         show_rows(f"{outcome(call)}, {call.state.value}", bill.of_call(call), stderr=False)
+
+
+def _show_answer(ledger: Ledger, call_id: uuid.UUID, generation: int, timeout: float | None) -> None:
+    call = ledger.get_call(call_id, generation=generation, timeout=timeout)
+    if call.operation is Operation.EMBED:
+        for vector in ledger.read_embeddings(call_id, generation=generation, timeout=timeout).vectors:
+            click.echo(json.dumps(vector.tolist()))
+    else:
+        click.echo(ledger.read_answer(call_id, generation=generation, timeout=timeout).text)
 
 
 @click.command()

@@ -11,6 +11,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from modelmeter.v1 import completion_pb2 as _completion_pb2
+from modelmeter.v1 import embedding_pb2 as _embedding_pb2
 from modelmeter.v1 import error_pb2 as _error_pb2
 from modelmeter.v1 import usage_pb2 as _usage_pb2
 import builtins as _builtins
@@ -367,6 +368,7 @@ class CallRecord(_message.Message):
     COMPLETION_FIELD_NUMBER: _builtins.int
     PARTIAL_TEXT_FIELD_NUMBER: _builtins.int
     PROVIDER_BODY_FIELD_NUMBER: _builtins.int
+    EMBEDDINGS_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """The call's id."""
     generation: _builtins.int
@@ -479,6 +481,10 @@ class CallRecord(_message.Message):
     def completion(self) -> _completion_pb2.Completion:
         """The answer, if there is one, its content is kept and it is at most 1 MiB; else see `ReadAnswer`. FULL only."""
 
+    @_builtins.property
+    def embeddings(self) -> _embedding_pb2.Embeddings:
+        """The vectors of an embedding, under the same terms as `completion`. FULL only."""
+
     def __init__(
         self,
         *,
@@ -525,10 +531,11 @@ class CallRecord(_message.Message):
         completion: _completion_pb2.Completion | None = ...,
         partial_text: _builtins.str = ...,
         provider_body: _builtins.bytes = ...,
+        embeddings: _embedding_pb2.Embeddings | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens", "_http_status", b"_http_status", "booking", b"booking", "completion", b"completion", "content_expire_time", b"content_expire_time", "cost", b"cost", "dispatch_time", b"dispatch_time", "end_time", b"end_time", "estimated_output_tokens", b"estimated_output_tokens", "expire_time", b"expire_time", "http_status", b"http_status", "reserve_time", b"reserve_time", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens", "_http_status", b"_http_status", "booking", b"booking", "completion", b"completion", "content_expire_time", b"content_expire_time", "cost", b"cost", "dispatch_time", b"dispatch_time", "embeddings", b"embeddings", "end_time", b"end_time", "estimated_output_tokens", b"estimated_output_tokens", "expire_time", b"expire_time", "http_status", b"http_status", "reserve_time", b"reserve_time", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens", "_http_status", b"_http_status", "additional_usage", b"additional_usage", "attempts", b"attempts", "attempts_total", b"attempts_total", "booking", b"booking", "call_id", b"call_id", "cause", b"cause", "certainty", b"certainty", "code", b"code", "completion", b"completion", "content", b"content", "content_expire_time", b"content_expire_time", "cost", b"cost", "dispatch", b"dispatch", "dispatch_time", b"dispatch_time", "disposition", b"disposition", "effect_key", b"effect_key", "end_time", b"end_time", "estimated_output_tokens", b"estimated_output_tokens", "expire_time", b"expire_time", "finish", b"finish", "generation", b"generation", "http_status", b"http_status", "kind", b"kind", "labels", b"labels", "landing", b"landing", "message", b"message", "model_asked", b"model_asked", "model_served", b"model_served", "operation", b"operation", "partial_text", b"partial_text", "provider_body", b"provider_body", "provider_code", b"provider_code", "provider_request_id", b"provider_request_id", "provider_response_id", b"provider_response_id", "reconcile_reason", b"reconcile_reason", "reconciled_by", b"reconciled_by", "reserve_time", b"reserve_time", "run_id", b"run_id", "stage", b"stage", "state", b"state", "target", b"target", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens", "_http_status", b"_http_status", "additional_usage", b"additional_usage", "attempts", b"attempts", "attempts_total", b"attempts_total", "booking", b"booking", "call_id", b"call_id", "cause", b"cause", "certainty", b"certainty", "code", b"code", "completion", b"completion", "content", b"content", "content_expire_time", b"content_expire_time", "cost", b"cost", "dispatch", b"dispatch", "dispatch_time", b"dispatch_time", "disposition", b"disposition", "effect_key", b"effect_key", "embeddings", b"embeddings", "end_time", b"end_time", "estimated_output_tokens", b"estimated_output_tokens", "expire_time", b"expire_time", "finish", b"finish", "generation", b"generation", "http_status", b"http_status", "kind", b"kind", "labels", b"labels", "landing", b"landing", "message", b"message", "model_asked", b"model_asked", "model_served", b"model_served", "operation", b"operation", "partial_text", b"partial_text", "provider_body", b"provider_body", "provider_code", b"provider_code", "provider_request_id", b"provider_request_id", "provider_response_id", b"provider_response_id", "reconcile_reason", b"reconcile_reason", "reconciled_by", b"reconciled_by", "reserve_time", b"reserve_time", "run_id", b"run_id", "stage", b"stage", "state", b"state", "target", b"target", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__estimated_output_tokens: _TypeAlias = _typing.Literal["estimated_output_tokens"]  # noqa: Y015
     _WhichOneofArgType__estimated_output_tokens: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens"]  # noqa: Y015
@@ -630,6 +637,7 @@ class CallFilter(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     START_TIME_FIELD_NUMBER: _builtins.int
     END_TIME_FIELD_NUMBER: _builtins.int
+    OPERATIONS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Calls of this run."""
     effect_key: _builtins.str
@@ -658,6 +666,10 @@ class CallFilter(_message.Message):
     def end_time(self) -> _timestamp_pb2.Timestamp:
         """Calls that were reserved before this time."""
 
+    @_builtins.property
+    def operations(self) -> _containers.RepeatedScalarFieldContainer[Global___Operation.ValueType]:
+        """Calls that asked for one of these."""
+
     def __init__(
         self,
         *,
@@ -670,10 +682,11 @@ class CallFilter(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         start_time: _timestamp_pb2.Timestamp | None = ...,
         end_time: _timestamp_pb2.Timestamp | None = ...,
+        operations: _abc.Iterable[Global___Operation.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "effect_key", b"effect_key", "end_time", b"end_time", "kinds", b"kinds", "labels", b"labels", "model", b"model", "run_id", b"run_id", "start_time", b"start_time", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "effect_key", b"effect_key", "end_time", b"end_time", "kinds", b"kinds", "labels", b"labels", "model", b"model", "operations", b"operations", "run_id", b"run_id", "start_time", b"start_time", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -779,19 +792,23 @@ class ReadAnswerResponse(_message.Message):
 
     PART_FIELD_NUMBER: _builtins.int
     TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
     part: _builtins.bytes
-    """The next bytes of the serialized `Completion`, at most 1 MiB."""
+    """The next bytes of the serialized answer, at most 1 MiB."""
     total_bytes: _builtins.int
     """Bytes of the whole; the same in every part."""
+    operation: Global___Operation.ValueType
+    """What the answer is: COMPLETE a `Completion`, EMBED `Embeddings`; the same in every part."""
     def __init__(
         self,
         *,
         part: _builtins.bytes = ...,
         total_bytes: _builtins.int = ...,
+        operation: Global___Operation.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["part", b"part", "total_bytes", b"total_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["operation", b"operation", "part", b"part", "total_bytes", b"total_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

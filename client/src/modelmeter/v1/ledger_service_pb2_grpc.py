@@ -133,8 +133,8 @@ class LedgerServiceServicer(object):
     def ReadAnswer(self, request, context):
         """Returns a stored answer in parts of at most 1 MiB: answers may be larger than a client takes in one message.
 
-        Put the parts together and parse the bytes as a `Completion`. A call without an answer, and one whose content was
-        erased or has expired, is FAILED_PRECONDITION.
+        Put the parts together and parse the bytes as what `operation` says, `Completion` or `Embeddings`. A call without
+        an answer, and one whose content was erased or has expired, is FAILED_PRECONDITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -46,8 +46,8 @@ class LedgerServiceStub:
     ReadAnswer: _grpc.UnaryStreamMultiCallable[_ledger_service_pb2.ReadAnswerRequest, _ledger_service_pb2.ReadAnswerResponse]
     """Returns a stored answer in parts of at most 1 MiB: answers may be larger than a client takes in one message.
 
-    Put the parts together and parse the bytes as a `Completion`. A call without an answer, and one whose content was
-    erased or has expired, is FAILED_PRECONDITION.
+    Put the parts together and parse the bytes as what `operation` says, `Completion` or `Embeddings`. A call without
+    an answer, and one whose content was erased or has expired, is FAILED_PRECONDITION.
     """
     GetSpend: _grpc.UnaryUnaryMultiCallable[_ledger_service_pb2.GetSpendRequest, _ledger_service_pb2.GetSpendResponse]
     """Returns sums of what calls consumed, by run, model, kind or label, and by period."""
@@ -98,8 +98,8 @@ class LedgerServiceAsyncStub(LedgerServiceStub):
     ReadAnswer: _aio.UnaryStreamMultiCallable[_ledger_service_pb2.ReadAnswerRequest, _ledger_service_pb2.ReadAnswerResponse]  # type: ignore[assignment]
     """Returns a stored answer in parts of at most 1 MiB: answers may be larger than a client takes in one message.
 
-    Put the parts together and parse the bytes as a `Completion`. A call without an answer, and one whose content was
-    erased or has expired, is FAILED_PRECONDITION.
+    Put the parts together and parse the bytes as what `operation` says, `Completion` or `Embeddings`. A call without
+    an answer, and one whose content was erased or has expired, is FAILED_PRECONDITION.
     """
     GetSpend: _aio.UnaryUnaryMultiCallable[_ledger_service_pb2.GetSpendRequest, _ledger_service_pb2.GetSpendResponse]  # type: ignore[assignment]
     """Returns sums of what calls consumed, by run, model, kind or label, and by period."""
@@ -165,8 +165,8 @@ class LedgerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_ledger_service_pb2.ReadAnswerResponse], _abc.AsyncIterator[_ledger_service_pb2.ReadAnswerResponse]]:
         """Returns a stored answer in parts of at most 1 MiB: answers may be larger than a client takes in one message.
 
-        Put the parts together and parse the bytes as a `Completion`. A call without an answer, and one whose content was
-        erased or has expired, is FAILED_PRECONDITION.
+        Put the parts together and parse the bytes as what `operation` says, `Completion` or `Embeddings`. A call without
+        an answer, and one whose content was erased or has expired, is FAILED_PRECONDITION.
         """
 
     @_abc_1.abstractmethod

@@ -678,6 +678,9 @@ class EmbedRequest(_message.Message):
     SENSITIVITY_FIELD_NUMBER: _builtins.int
     CALL_ID_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
+    EFFECT_FIELD_NUMBER: _builtins.int
+    CEILING_FIELD_NUMBER: _builtins.int
+    REPLAY_ONLY_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """An alias of the deployment, or `provider/model`: a model whose task is EMBEDDING."""
     dimensions: _builtins.int
@@ -692,6 +695,8 @@ class EmbedRequest(_message.Message):
     """How confidential the texts are. Above the model's maximum they are refused before dispatch."""
     call_id: _builtins.str
     """The caller's id for the call, a UUID of any version. Always send one. Empty: the server makes one."""
+    replay_only: _builtins.bool
+    """Answer from the journal only: a call that it does not hold is NOT_FOUND with kind REPLAY_MISS, and nothing is bought."""
     @_builtins.property
     def inputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The texts, 1 to 2,048, none of them empty, together at most 8 MiB of UTF-8. Providers take fewer: Gemini 100,
@@ -701,6 +706,14 @@ class EmbedRequest(_message.Message):
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Labels for the record and for sums of spend: at most 16, keys of 1 to 64 and values of up to 256 characters."""
+
+    @_builtins.property
+    def effect(self) -> Global___Effect:
+        """How the call stands in a run of an effect runtime."""
+
+    @_builtins.property
+    def ceiling(self) -> Global___CallCeiling:
+        """A limit on what this one call may consume."""
 
     def __init__(
         self,
@@ -713,10 +726,13 @@ class EmbedRequest(_message.Message):
         sensitivity: _message_pb2.Sensitivity.ValueType = ...,
         call_id: _builtins.str = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        effect: Global___Effect | None = ...,
+        ceiling: Global___CallCeiling | None = ...,
+        replay_only: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "dimensions", b"dimensions"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "ceiling", b"ceiling", "dimensions", b"dimensions", "effect", b"effect"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "call_id", b"call_id", "dimensions", b"dimensions", "input_type", b"input_type", "inputs", b"inputs", "labels", b"labels", "model", b"model", "provider_options_json", b"provider_options_json", "sensitivity", b"sensitivity"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "call_id", b"call_id", "ceiling", b"ceiling", "dimensions", b"dimensions", "effect", b"effect", "input_type", b"input_type", "inputs", b"inputs", "labels", b"labels", "model", b"model", "provider_options_json", b"provider_options_json", "replay_only", b"replay_only", "sensitivity", b"sensitivity"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__dimensions: _TypeAlias = _typing.Literal["dimensions"]  # noqa: Y015
     _WhichOneofArgType__dimensions: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions"]  # noqa: Y015
@@ -881,8 +897,22 @@ class Price(_message.Message):
     CURRENCY_FIELD_NUMBER: _builtins.int
     TIERS_FIELD_NUMBER: _builtins.int
     HOSTED_TOOL_REQUESTS_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    SOURCE_VERSION_FIELD_NUMBER: _builtins.int
+    SOURCE_ENTRY_FIELD_NUMBER: _builtins.int
+    PARTIAL_FIELD_NUMBER: _builtins.int
     currency: _builtins.str
     """ISO 4217 code."""
+    source: _builtins.str
+    """Where the rates come from: the name of a collection of prices, such as `genai-prices`; empty for the deployment's own."""
+    source_version: _builtins.str
+    """The version of the collection, which dates its rates; empty for the deployment's own."""
+    source_entry: _builtins.str
+    """The entry of the collection that stands for the model, as `provider/model`; empty for the deployment's own."""
+    partial: _builtins.bool
+    """True when some of what a call may use is priced apart and has no place in `tiers`: the cost of a call that may have
+    used it is a lower bound.
+    """
     @_builtins.property
     def tiers(self) -> _containers.RepeatedCompositeFieldContainer[Global___PriceTier]:
         """The rates; the first is the base."""
@@ -897,10 +927,14 @@ class Price(_message.Message):
         currency: _builtins.str = ...,
         tiers: _abc.Iterable[Global___PriceTier] | None = ...,
         hosted_tool_requests: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        source: _builtins.str = ...,
+        source_version: _builtins.str = ...,
+        source_entry: _builtins.str = ...,
+        partial: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["currency", b"currency", "hosted_tool_requests", b"hosted_tool_requests", "tiers", b"tiers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["currency", b"currency", "hosted_tool_requests", b"hosted_tool_requests", "partial", b"partial", "source", b"source", "source_entry", b"source_entry", "source_version", b"source_version", "tiers", b"tiers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -36,3 +36,9 @@ def check(file: Path, no_keys: bool) -> None:
         sys.exit(MISTAKES)
     named = ", ".join(model.name for model in settings.models) or "none by name"
     click.echo(f"{file} is correct; it serves on {', '.join(settings.server.listen)}: {named}")
+    for model in settings.models:
+        price = model.price
+        if price is not None and price.source:
+            bound = "; costs may be lower bounds" if price.apart else ""
+            entry = f"{price.source_entry} of {price.source} {price.source_version}{bound}"
+            click.echo(f"{model.name} is priced by {entry}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from modelmeter_server.core.dialects import schema_modes
 from modelmeter_server.core.models import OnCancel, Task
@@ -14,13 +14,11 @@ from modelmeter_server.drivers.replay.vectors import MODEL as EMBEDDING_MODEL
 
 from .kinds import BEDROCK, OPENAI_RESPONSES, REPLAY, SUPPORTED
 from .mistakes import choices, did_you_mean
-from .prices import read_price
+from .price_source import read_any_price
 from .settings import ModelSettings, ProviderSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from modelmeter_server.core.pricing import PriceTable
 
     from .tables import Table
 
@@ -35,6 +33,9 @@ _OF_COMPLETIONS = (
     "hosted_tools",
     "service_tier",
     "reasoning_dialect",
+    "max_tokens_per_second",
+    "clamp_output",
+    "recoverable",
 )
 _MOST_OUTPUT = 2**31 - 1
 """`max_output_tokens` is an int32 on the wire."""
@@ -60,6 +61,8 @@ class ModelReader:
             table.refuse("embedding_dialect", "goes with embedding models", fix)
         self._check_script(table, provider, model)
         _refuse_unsupported(table)
+        recoverable = self._read_recoverable(table, provider)
+        owner = self._providers.get(provider)
         settings = ModelSettings(
             name=table.name,
             provider=provider,
@@ -74,18 +77,14 @@ class ModelReader:
             hosted_tools=frozenset(table.texts("hosted_tools") or ()),
             service_tier=self._read_service_tier(table, provider),
             reasoning_dialect=self._read_reasoning_dialect(table, provider),
-            price=_read_price(table),
-            identity=_read_identity(table),
-            reserve_factor=_optional(table, "reserve_factor", most=1_000_000),
+            price=read_any_price(table, owner, model, has_output=True),
             max_tokens_per_second=table.integer(
                 "max_tokens_per_second", MAX_TOKENS_PER_SECOND, least=1, most=_MOST_OUTPUT
             ),
-            abort_stops_billing=table.flag("abort_stops_billing", default=True),
             clamp_output=_optional(table, "clamp_output", most=_MOST_OUTPUT),
-            on_cancel=table.word("on_cancel", OnCancel.ABORT),
-            drain_seconds=table.seconds("drain_seconds", 30.0),
-            drain_bytes=table.integer("drain_bytes", 4 * 1024 * 1024, least=1, most=2**40),
-            recoverable=self._read_recoverable(table, provider),
+            recoverable=recoverable,
+            # What is generated in the background goes on after its connection was cut.
+            **_read_purchase(table, abort_stops_billing=not recoverable),
         )
         table.close()
         return settings
@@ -105,14 +104,14 @@ class ModelReader:
             fix = f'write "{EMBEDDING_MODEL}", its one embedding model'
             table.mistake("model", f'"{provider}" has no embedding model "{model}"', fix)
         _refuse_unsupported(table)
-        price = table.table("price")
         settings = ModelSettings(
             name=table.name,
             provider=provider,
             model=model or "",
             task=Task.EMBEDDING,
             embedding_dialect=self._read_embedding_dialect(table, owner),
-            price=read_price(price, has_output=False) if "price" in table else None,
+            price=read_any_price(table, owner, model, has_output=False),
+            **_read_purchase(table),
         )
         table.close()
         return settings
@@ -218,9 +217,25 @@ def _optional(table: Table, key: str, *, most: int) -> int | None:
     return table.integer(key, 1, least=1, most=most) if key in table else table.get(key, int, "an integer")
 
 
-def _read_price(table: Table) -> PriceTable | None:
-    price = table.table("price")
-    return read_price(price) if "price" in table else None
+class _Purchase(TypedDict):
+    identity: str
+    reserve_factor: int | None
+    abort_stops_billing: bool
+    on_cancel: OnCancel
+    drain_seconds: float
+    drain_bytes: int
+
+
+def _read_purchase(table: Table, *, abort_stops_billing: bool = True) -> _Purchase:
+    """Return how calls are booked and what becomes of their requests, which concerns vectors as well."""
+    return _Purchase(
+        identity=_read_identity(table),
+        reserve_factor=_optional(table, "reserve_factor", most=1_000_000),
+        abort_stops_billing=table.flag("abort_stops_billing", default=abort_stops_billing),
+        on_cancel=table.word("on_cancel", OnCancel.ABORT),
+        drain_seconds=table.seconds("drain_seconds", 30.0),
+        drain_bytes=table.integer("drain_bytes", 4 * 1024 * 1024, least=1, most=2**40),
+    )
 
 
 def _refuse_unsupported(table: Table) -> None:

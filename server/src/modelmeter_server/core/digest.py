@@ -18,6 +18,7 @@ from .requests import MediaPart, TextPart, ToolCallPart, ToolResultPart
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from .embeddings import EmbeddingRequest
     from .requests import CompletionRequest, Continuation, Message, Part, Tool, ToolChoice
 
 FIELD_PREFIX = b"modelmeter.field.v1\n"
@@ -45,6 +46,9 @@ FIELDS = (
     "reasoning_effort",
     "provider_options_json",
     "continuation",
+    "inputs",
+    "dimensions",
+    "input_type",
 )
 """The fields that a digest covers, in the order in which a difference is looked for."""
 
@@ -71,10 +75,15 @@ class Digest(msgspec.Struct, frozen=True, kw_only=True):
 def digest(request: CompletionRequest, identity: str) -> Digest:
     """Digest a completion request as asked; `identity` is what its model's name stands for.
 
-    Covers everything that can change the answer. Time, labels, routing, the call's id and effect, its ceiling and its
-    retry policy are not of that kind.
+    Covers everything that can change the answer. Time, labels, routing, the call's id and effect, its ceiling, its
+    retry policy, marks of what to cache and the end user's id are not of that kind.
     """
     return digest_of(completion_fields(request, identity))
+
+
+def embedding_digest(request: EmbeddingRequest, identity: str) -> Digest:
+    """Digest a batch of texts as asked, like `digest`."""
+    return digest_of(embedding_fields(request, identity))
 
 
 def digest_of(fields: Mapping[str, Value | None]) -> Digest:
@@ -124,6 +133,18 @@ def completion_fields(request: CompletionRequest, identity: str) -> dict[str, Va
         "reasoning_effort": None if effort is None else effort.name,
         "provider_options_json": request.provider_options_json or None,
         "continuation": None if request.continuation is None else _continuation(request.continuation),
+    }
+
+
+def embedding_fields(request: EmbeddingRequest, identity: str) -> dict[str, Value | None]:
+    """Return the fields that count of a batch of texts, in the order of `FIELDS`."""
+    return {
+        "operation": "EMBED",
+        "model": identity,
+        "provider_options_json": request.provider_options_json or None,
+        "inputs": list(request.inputs),
+        "dimensions": request.dimensions,
+        "input_type": None if request.input_type is None else request.input_type.name,
     }
 
 

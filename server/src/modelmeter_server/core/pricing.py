@@ -28,6 +28,10 @@ _STANDARD = frozenset(("", "standard", "default", "auto", "on_demand"))
 _RATE = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,9}))?")
 
 
+APART = ("call", "input", "output", "cache_read", "cache_write", "cached_audio")
+"""What parts of a call can be priced apart: `call` for what every one may have; audio that a cache served."""
+
+
 @unique
 class CostSource(Enum):
     """Who worked the cost out."""
@@ -74,6 +78,13 @@ class PriceTable(msgspec.Struct, frozen=True, kw_only=True):
     """At least one; the first one is the base."""
     hosted_tool_requests: dict[str, int] = {}
     """Nano units for each request to a provider's own tool, by the tool's name."""
+    apart: frozenset[str] = frozenset()
+    """Of `APART`: what has parts that cost more than the table says; a cost that has it is AT_LEAST."""
+    source: str = ""
+    """The collection that the rates come from; empty for the deployment's own."""
+    source_version: str = ""
+    source_entry: str = ""
+    """What the collection has them under: `provider/model`."""
 
     def tier_for(self, input_tokens: int, service_tier: str | None) -> Tier:
         """Return the most specific tier: the named service tier first, then the highest prompt bound passed."""
@@ -126,9 +137,9 @@ def price(
     """Return what a usage costs by the table, rounded up once.
 
     Work billed beside the call goes by its own model's table in `tables`. The cost is AT_LEAST if a dimension that
-    was used has no price, if input or output was never told, if additional work is of a model without a table or
-    in another currency, if a service tier or another price factor was told that the table has no rates for, and if
-    the sum saturates.
+    was used has no price or has parts that are priced apart, if input or output was never told, if additional work is
+    of a model without a table or in another currency, if a service tier or another price factor was told that the
+    table has no rates for, and if the sum saturates.
     """
     total, complete = _scaled(table, usage, service_tier)
     complete = complete and price_factor is None
@@ -171,11 +182,25 @@ def _scaled(table: PriceTable, usage: Usage, service_tier: str | None) -> tuple[
     for tokens, rate, at_least in parts:
         complete = complete and (rate is not None or tokens == 0)
         total += tokens * (at_least if rate is None else rate)
+    complete = complete and not _has_apart(table.apart, inside)
     for tool, requests in usage.hosted_tool_requests.items():
         fee = table.hosted_tool_requests.get(tool)
         complete = complete and (fee is not None or requests == 0)
         total += requests * (fee or 0) * TOKENS_PER_RATE
     return total, complete
+
+
+def _has_apart(apart: frozenset[str], inside: _Clamped) -> bool:
+    """Say whether some of what was used may be priced apart."""
+    used = {
+        "call": True,
+        "input": inside.uncached > 0,
+        "output": inside.output > 0,
+        "cache_read": inside.read > 0,
+        "cache_write": inside.write > 0,
+        "cached_audio": inside.read > 0 and inside.has_audio,
+    }
+    return any(used[each] for each in apart)
 
 
 class _Writes(NamedTuple):
@@ -205,6 +230,8 @@ class _Clamped(msgspec.Struct, frozen=True):
     output: int
     input_audio: int
     output_audio: int
+    has_audio: bool
+    """Whether there was any audio in the input, cached or not."""
 
 
 def _clamped(usage: Usage) -> _Clamped:
@@ -224,4 +251,5 @@ def _clamped(usage: Usage) -> _Clamped:
         output=output,
         input_audio=min(usage.input_audio_tokens or 0, uncached),
         output_audio=min(usage.output_audio_tokens or 0, output),
+        has_audio=bool(usage.input_audio_tokens),
     )

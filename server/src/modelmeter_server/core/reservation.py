@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from .embeddings import EmbeddingRequest, total_bytes
 from .media_bounds import media_tokens
 from .pricing import TOKENS_PER_RATE, PriceTable, Tier
 from .requests import (
@@ -97,6 +98,30 @@ def hold_for(
     read = min(MOST_TOKENS, input_bound(request, provider_kind) * reserve_factor)
     output = min(MOST_TOKENS, output_tokens)
     rates = dearest(price, read, request) if price is not None else Rates(0, 0)
+    return _hold(read, output, rates, price, tokens_per_second, abort_stops_billing)
+
+
+def embedding_hold_for(
+    request: EmbeddingRequest,
+    *,
+    price: PriceTable | None,
+    reserve_factor: int = 1,
+    abort_stops_billing: bool = True,
+) -> Hold:
+    """Return what to hold for a batch of texts: a bound on its input, and no output, for vectors are not billed."""
+    read = min(MOST_TOKENS, batch_bound(request) * reserve_factor)
+    rate = 0 if price is None else max(tier.input for tier in _reachable(price, read))
+    return _hold(read, 0, Rates(rate, 0), price, MAX_TOKENS_PER_SECOND, abort_stops_billing)
+
+
+def _hold(
+    read: int,
+    output: int,
+    rates: Rates,
+    price: PriceTable | None,
+    tokens_per_second: int,
+    abort_stops_billing: bool,
+) -> Hold:
     input_nanos = min(MOST_NANOS, cost_of(read, rates.input))
     return Hold(
         input_tokens=read,
@@ -165,6 +190,12 @@ def input_bound(request: CompletionRequest, provider_kind: str) -> int:
     return -(-size // BYTES_PER_TOKEN) + media + frame + tools
 
 
+def batch_bound(request: EmbeddingRequest) -> int:
+    """Return a bound on the tokens of a batch of texts; each gets its marks of start and end."""
+    size = total_bytes(request) + _size(request.provider_options_json)
+    return -(-size // BYTES_PER_TOKEN) + FRAME_TOKENS + MESSAGE_TOKENS * len(request.inputs)
+
+
 def _parts(request: CompletionRequest) -> Iterator[Part]:
     for message in request.messages or ():
         yield from message.parts
@@ -197,14 +228,18 @@ def dearest(price: PriceTable, input_tokens: int, request: CompletionRequest) ->
     may_hear = may_speak or any(
         isinstance(part, MediaPart) and part.kind is MediaKind.AUDIO for part in _parts(request)
     )
-    tiers = [
-        tier for tier in price.tiers if input_tokens > tier.above_input_tokens or not tier.above_input_tokens
-    ]
-    tiers = tiers or list(price.tiers[:1])
+    tiers = _reachable(price, input_tokens)
     return Rates(
         input=max(_dearest_input(tier, hour="1h" in native, audio=may_hear) for tier in tiers),
         output=max(max(tier.output, (tier.output_audio or 0) if may_speak else 0) for tier in tiers),
     )
+
+
+def _reachable(price: PriceTable, input_tokens: int) -> list[Tier]:
+    tiers = [
+        tier for tier in price.tiers if input_tokens > tier.above_input_tokens or not tier.above_input_tokens
+    ]
+    return tiers or list(price.tiers[:1])
 
 
 def _dearest_input(tier: Tier, *, hour: bool, audio: bool) -> int:

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from modelmeter_server.core.answers import FREE_TEXT
+from modelmeter_server.core.digest import embedding_digest
 from modelmeter_server.core.embeddings import check_embedding
 from modelmeter_server.core.errors import FieldViolation
 from modelmeter_server.core.models import Task
+from modelmeter_server.core.reservation import Hold, embedding_hold_for
 from modelmeter_server.drivers.driver import EmbeddingDriver, RequestRefused
 
 from .plan import Plan, Refused, mistaken, too_sensitive, within
@@ -47,3 +51,22 @@ def plan_embedding(
     except RequestRefused as refusal:
         raise Refused(mistaken(within(prefix, refusal.violations))) from None
     return Plan(model=model, prepared=prepared, expectation=FREE_TEXT)
+
+
+def with_embedding_terms(planned: Plan, request: EmbeddingRequest) -> Plan:
+    """Return a plan with what the ledger asks of it."""
+    return msgspec.structs.replace(
+        planned,
+        digest=embedding_digest(request, planned.model.identity),
+        hold=embedding_hold(request, planned.model),
+    )
+
+
+def embedding_hold(request: EmbeddingRequest, model: ModelSpec) -> Hold:
+    """Return what is held for a batch of texts."""
+    return embedding_hold_for(
+        request,
+        price=model.price,
+        reserve_factor=model.reserve_factor,
+        abort_stops_billing=model.abort_stops_billing,
+    )

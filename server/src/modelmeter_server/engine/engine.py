@@ -16,7 +16,7 @@ from modelmeter_server.core.request_limits import is_large
 
 from .call import Call
 from .counting import CountLog, plan_count
-from .embedding import plan_embedding
+from .embedding import plan_embedding, with_embedding_terms
 from .halting import concerns, sentence
 from .inflight import InFlight
 from .plan import Plan, Refused, find_model, plan, with_terms
@@ -165,8 +165,9 @@ class Engine:
         """Start a batch of embeddings, booked like a completion. The arguments are those of `start`."""
         return self._start(
             request,
-            plan_embedding,
+            self._plan_embedding,
             self._recorder,
+            desk=self._desk,
             tenant=tenant,
             is_large=is_large_batch(request),
             budget=budget,
@@ -249,6 +250,17 @@ class Engine:
     ) -> Plan:
         planned = plan(request, model, driver, found, prefix)
         return planned if self._desk is None else with_terms(planned, request)
+
+    def _plan_embedding(
+        self,
+        request: EmbeddingRequest,
+        model: ModelSpec,
+        driver: Driver,
+        found: Sequence[FieldViolation],
+        prefix: str,
+    ) -> Plan:
+        planned = plan_embedding(request, model, driver, found, prefix)
+        return planned if self._desk is None else with_embedding_terms(planned, request)
 
     async def drain(self, limit: float) -> int:
         """Refuse new calls, give those under way `limit` seconds, cut the rest, and wait until all are settled.

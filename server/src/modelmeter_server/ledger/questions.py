@@ -38,6 +38,7 @@ class CallsAsked(msgspec.Struct, frozen=True, kw_only=True):
     states: frozenset[int] = frozenset()
     kinds: frozenset[str] = frozenset()
     """Of failures; ANSWERED for an answer."""
+    operations: frozenset[str] = frozenset()
     labels: dict[str, str] = {}
     """All of them."""
     reserved_from: int | None = None

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from modelmeter.v1 import completion_pb2
+from modelmeter.v1 import completion_pb2, embedding_pb2, ledger_service_pb2
 from modelmeter_server.core.calls import CallOutcome, Timings
+from modelmeter_server.core.embeddings import Embeddings
 from modelmeter_server.core.text import cut_utf8, well_formed
 
 from .convert_answer import fill_completion
+from .convert_embedding import fill_embeddings
 from .convert_ledger import attempt_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from modelmeter.v1 import ledger_service_pb2
     from modelmeter_server.core.answers import Answer
     from modelmeter_server.core.errors import Failure
     from modelmeter_server.ledger.rows import AttemptRow, CallRow
@@ -29,7 +30,10 @@ REPORTED_ATTEMPTS = 8
 """As in a `Completion` that is answered at once."""
 
 
-def completion_of(row: CallRow, answer: Answer, attempts: Sequence[AttemptRow]) -> completion_pb2.Completion:
+StoredAnswer: TypeAlias = completion_pb2.Completion | embedding_pb2.Embeddings
+
+
+def answer_of(row: CallRow, answer: Answer, attempts: Sequence[AttemptRow]) -> StoredAnswer:
     """Return a recorded answer as it would be answered again."""
     outcome = CallOutcome(
         call_id=row.call_id,
@@ -43,29 +47,41 @@ def completion_of(row: CallRow, answer: Answer, attempts: Sequence[AttemptRow]) 
         settled=True,
         replayed=True,
     )
-    message = completion_pb2.Completion()
-    fill_completion(message, outcome, answer)
+    message: StoredAnswer
+    if isinstance(answer, Embeddings):
+        message = embedding_pb2.Embeddings()
+        fill_embeddings(message, outcome, answer)
+    else:
+        message = completion_pb2.Completion()
+        fill_completion(message, outcome, answer)
     message.target = well_formed(row.target)
     return message
 
 
 def fill_content(
     message: ledger_service_pb2.CallRecord,
-    completion: completion_pb2.Completion | None,
+    answer: StoredAnswer | None,
     failed: Failure | None,
     provider_body: bytes,
     limit: int = PART_BYTES,
 ) -> None:
     """Write an answer of at most `limit` bytes, and as much of a partial text and of an error body."""
-    if completion is not None and completion.ByteSize() <= limit:
-        message.completion.CopyFrom(completion)
+    if answer is not None and answer.ByteSize() <= limit:
+        if isinstance(answer, embedding_pb2.Embeddings):
+            message.embeddings.CopyFrom(answer)
+        else:
+            message.completion.CopyFrom(answer)
     if failed is not None:
         message.partial_text = cut_utf8(failed.partial_text, limit)
     message.provider_body = provider_body[:limit]
 
 
-def parts(completion: completion_pb2.Completion) -> Iterable[tuple[bytes, int]]:
-    """Yield the bytes of an answer in parts, each with the size of the whole."""
-    data = completion.SerializeToString()
+def parts(answer: StoredAnswer) -> Iterable[ledger_service_pb2.ReadAnswerResponse]:
+    """Yield an answer in parts, each with the size and the kind of the whole."""
+    data = answer.SerializeToString()
+    is_batch = isinstance(answer, embedding_pb2.Embeddings)
+    operation = ledger_service_pb2.OPERATION_EMBED if is_batch else ledger_service_pb2.OPERATION_COMPLETE
     for start in range(0, len(data), PART_BYTES):
-        yield data[start : start + PART_BYTES], len(data)
+        yield ledger_service_pb2.ReadAnswerResponse(
+            part=data[start : start + PART_BYTES], total_bytes=len(data), operation=operation
+        )

@@ -10,7 +10,7 @@ from modelmeter_server.core.request_checks import MAX_LABELS
 from modelmeter_server.core.text import well_formed
 
 from .convert_answer import INT32_MAX, fill_timings
-from .convert_request import call_id_from, sensitivity_from
+from .convert_request import call_id_from, ledger_fields, sensitivity_from
 from .convert_usage import add_attempts, fill_cost, fill_usage
 from .words import CERTAINTIES, INPUT_TYPE_WORDS, SENSITIVITIES
 
@@ -34,6 +34,7 @@ def embedding_request(message: EmbedRequest, found: Violations) -> EmbeddingRequ
         provider_options_json=message.provider_options_json,
         sensitivity=sensitivity_from(message.sensitivity, found),
         labels=dict(islice(message.labels.items(), MAX_LABELS + 1)),
+        **ledger_fields(message, found),
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from modelmeter_server.core.models import Task
 from modelmeter_server.core.pricing import NANOS_PER_UNIT
+from modelmeter_server.core.text import well_formed
 
 from .words import REASONING_EFFORTS, SCHEMA_MODES, SENSITIVITIES, TASKS
 
@@ -48,6 +49,10 @@ def _fill_price(message: model_service_pb2.Price, price: PriceTable) -> None:
         _fill_tier(message.tiers.add(), tier)
     for tool, nanos in price.hosted_tool_requests.items():
         message.hosted_tool_requests[tool] = decimal_text(nanos)
+    message.source = price.source
+    message.source_version = price.source_version
+    message.source_entry = well_formed(price.source_entry)
+    message.partial = bool(price.apart)
 
 
 def _fill_tier(message: model_service_pb2.PriceTier, tier: Tier) -> None:

@@ -20,7 +20,7 @@ from modelmeter_server.ledger.questions import (
 from .convert_ceilings import MAX_REASON, check_currency, check_zone
 from .convert_request import UUID
 from .convert_usage import COUNTERS
-from .ledger_words import CALL_STATE_WORDS, DIMENSION_WORDS, PERIOD_WORDS
+from .ledger_words import CALL_STATE_WORDS, DIMENSION_WORDS, OPERATION_WORDS, PERIOD_WORDS
 from .paging import page_size, position
 from .words import CERTAINTIES, KIND_WORDS, members
 
@@ -69,6 +69,7 @@ def calls_asked(
     if only.effect_key and not only.run_id:
         found.add("filter.effect_key", "goes with `run_id`: a key is unique in its run")
     states = [found.word("filter.states", number, CALL_STATE_WORDS) for number in only.states]
+    operations = [found.word("filter.operations", number, OPERATION_WORDS) for number in only.operations]
     kinds = [found.word("filter.kinds", number, KIND_WORDS) for number in only.kinds]
     named = {kind.value for kind in kinds if kind is not None}
     return CallsAsked(
@@ -78,6 +79,7 @@ def calls_asked(
         model=only.model,
         states=frozenset(int(state) for state in states if state is not None),
         kinds=frozenset((*named, ANSWERED) if only.answered else named),
+        operations=frozenset(each.value for each in operations if each is not None),
         labels=dict(only.labels),
         reserved_from=time_from(only, "start_time", found, "filter."),
         reserved_before=time_from(only, "end_time", found, "filter."),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import uuid
 from itertools import islice
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
 
 from modelmeter.v1 import message_pb2, model_service_pb2
 from modelmeter_server.core.errors import FieldViolation
@@ -35,7 +35,7 @@ from .words import REASONING_EFFORT_WORDS, SCHEMA_MODE_WORDS, SENSITIVITY_WORDS,
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from modelmeter.v1.model_service_pb2 import CompleteRequest, StreamCompleteRequest
+    from modelmeter.v1.model_service_pb2 import CompleteRequest, EmbedRequest, StreamCompleteRequest
 
 MAX_FLUSH_SECONDS = 1.0
 """The longest that deltas may be gathered."""
@@ -110,9 +110,7 @@ def completion_request(message: CompleteRequest, found: Violations) -> Completio
         system_cache_breakpoint=breakpoint_of(message, "system_cache_breakpoint", found),
         end_user_id=message.end_user_id,
         labels=dict(islice(message.labels.items(), MAX_LABELS + 1)),
-        effect=_effect(message.effect, found) if message.HasField("effect") else None,
-        ceiling=_ceiling(message.ceiling) if message.HasField("ceiling") else None,
-        replay_only=message.replay_only,
+        **ledger_fields(message, found),
         **{name: getattr(message, name) for name in _NUMBERS if message.HasField(name)},
     )
 
@@ -137,6 +135,23 @@ def from_sequence(message: StreamCompleteRequest, found: Violations, *, has_ledg
     elif message.from_sequence and not has_ledger:
         found.append(FieldViolation("from_sequence", NEEDS_LEDGER))
     return max(0, message.from_sequence)
+
+
+class LedgerFields(TypedDict):
+    """What a request asks of the ledger."""
+
+    effect: Effect | None
+    ceiling: CallCeiling | None
+    replay_only: bool
+
+
+def ledger_fields(message: CompleteRequest | EmbedRequest, found: Violations) -> LedgerFields:
+    """Return what a request asks of the ledger; mistakes are noted."""
+    return LedgerFields(
+        effect=_effect(message.effect, found) if message.HasField("effect") else None,
+        ceiling=_ceiling(message.ceiling) if message.HasField("ceiling") else None,
+        replay_only=message.replay_only,
+    )
 
 
 def _effect(message: model_service_pb2.Effect, found: Violations) -> Effect:

@@ -8,6 +8,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from modelmeter.v1 import ledger_service_pb2, ledger_service_pb2_grpc
+from modelmeter_server.core.answers import Answer
 from modelmeter_server.core.journal import DEFAULT_TENANT, CallKey, CallState
 from modelmeter_server.engine.plan import Refused, mistaken
 from modelmeter_server.ledger import contents, queries
@@ -17,7 +18,7 @@ from modelmeter_server.ledger.questions import CallPosition, SpendPosition
 from modelmeter_server.telemetry.log import get_logger
 
 from .convert_ceilings import ceiling_from, fill_ceiling, fill_halt, halt_from, subject_from
-from .convert_content import PAGE_BYTES, PART_BYTES, completion_of, fill_content, parts
+from .convert_content import PAGE_BYTES, PART_BYTES, answer_of, fill_content, parts
 from .convert_ledger import add_attempt_rows, fill_call, fill_spend
 from .convert_questions import (
     call_id_from,
@@ -38,12 +39,13 @@ if TYPE_CHECKING:
     from grpc.aio import ServicerContext
     from sqlalchemy import Connection
 
-    from modelmeter.v1 import completion_pb2
     from modelmeter_server.core.ceilings import Ceiling
     from modelmeter_server.core.errors import Failure
     from modelmeter_server.engine.engine import Engine
     from modelmeter_server.ledger.ledger import Ledger
     from modelmeter_server.ledger.rows import AttemptRow, CallRow, ContentRow
+
+    from .convert_content import StoredAnswer
 
     Context = ServicerContext[Any, Any]
 
@@ -130,14 +132,12 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
         self, request: ledger_service_pb2.ReadAnswerRequest, context: Context
     ) -> None:
         """Send a stored answer in parts."""
-        completion = await self._answer(request, context)
-        for part, total in parts(completion):
-            await context.write(ledger_service_pb2.ReadAnswerResponse(part=part, total_bytes=total))
+        answer = await self._answer(request, context)
+        for part in parts(answer):
+            await context.write(part)
 
     @_typed
-    async def _answer(
-        self, request: ledger_service_pb2.ReadAnswerRequest, _context: Context
-    ) -> completion_pb2.Completion:
+    async def _answer(self, request: ledger_service_pb2.ReadAnswerRequest, _context: Context) -> StoredAnswer:
         found = Violations()
         key = self._key(request.call_id, found)
         generation = generation_from(request.generation, found)
@@ -149,9 +149,9 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
             raise Refused(unmet("the call did not end with an answer: see GetCall", "NO_ANSWER"))
         if content is None:
             raise Refused(gone(row))
-        kept = contents.decode(content.outcome_json)
-        assert kept.answer is not None
-        return completion_of(row, kept.answer, attempts)
+        answer = contents.decode(content.outcome_json).result
+        assert isinstance(answer, Answer)
+        return answer_of(row, answer, attempts)
 
     @_typed
     async def ReconcileCall(
@@ -373,9 +373,11 @@ def _fill(message: ledger_service_pb2.CallRecord, record: _Record, limit: int) -
     add_attempt_rows(message, attempts)
     if content is None:
         return
-    kept = contents.decode(content.outcome_json)
-    completion = None if kept.answer is None else completion_of(row, kept.answer, attempts)
-    fill_content(message, completion, kept.failure, content.provider_body, limit)
+    result = contents.decode(content.outcome_json).result
+    if isinstance(result, Answer):
+        fill_content(message, answer_of(row, result, attempts), None, content.provider_body, limit)
+    else:
+        fill_content(message, None, result, content.provider_body, limit)
 
 
 def _is_full(view: int, found: Violations) -> bool:

@@ -22,6 +22,7 @@ DIMENSIONS = numbers(
 PERIODS = numbers(Period, ledger_service_pb2.GetSpendRequest.Period, "PERIOD_", without=(Period.ALL,))
 
 CALL_STATE_WORDS = members(CALL_STATES)
+OPERATION_WORDS = members(OPERATIONS)
 WINDOW_KIND_WORDS = members(WINDOW_KINDS)
 HALT_MODE_WORDS = members(HALT_MODES)
 SCOPE_WORDS = members(SCOPES)

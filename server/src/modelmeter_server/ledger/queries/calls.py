@@ -114,6 +114,8 @@ def _conditions(asked: CallsAsked) -> Iterator[ColumnElement[bool]]:
         yield calls.c.effect_key == asked.effect_key
     if asked.model:
         yield calls.c.model == asked.model
+    if asked.operations:
+        yield calls.c.operation.in_(sorted(asked.operations))
     if asked.states:
         yield from _states(asked.states)
     if asked.kinds:
