@@ -14,9 +14,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelmeter_server.core.digest import FIELDS, completion_fields, digest, digest_of, first_difference
+from modelmeter_server.core.digest import (
+    FIELDS,
+    completion_fields,
+    digest,
+    digest_of,
+    embedding_digest,
+    embedding_fields,
+    first_difference,
+)
+from modelmeter_server.core.embeddings import EmbeddingRequest, InputType
 from modelmeter_server.core.journal import Effect
 from modelmeter_server.core.requests import (
+    CacheBreakpoint,
     CallCeiling,
     CompletionRequest,
     Continuation,
@@ -39,6 +49,7 @@ from tests.support import ROOT
 PAGE = (ROOT / "docs" / "digest.md").read_text(encoding="utf-8")
 VECTORS = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)]
 REQUEST = CompletionRequest(model="claude", call_id="c", text="Hi")
+BATCH = EmbeddingRequest(model="small", call_id="c", inputs=("a", "b"))
 
 
 # The page, implemented once more from its words alone
@@ -175,10 +186,132 @@ def test_the_field_that_was_changed_is_named(request_, name, data):
         {"replay_only": True},
         {"sensitivity": Sensitivity.SECRET},
         {"model": "alias"},
+        {"system_cache_breakpoint": CacheBreakpoint(3600.0)},
+        {"end_user_id": "u-1"},
     ],
 )
 def test_what_does_not_change_the_answer_does_not_change_the_digest(change):
     assert digest(msgspec.structs.replace(REQUEST, **change), "m") == digest(REQUEST, "m")
+
+
+MARK = CacheBreakpoint(300.0)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        TextPart("Hi"),
+        MediaPart(kind=MediaKind.IMAGE, media_type="image/png", data=b"x"),
+        ToolCallPart(id="t", name="look"),
+        ToolResultPart(call_id="t", output="a cat"),
+    ],
+)
+def test_a_mark_of_what_to_cache_does_not_change_the_digest(part):
+    marked = msgspec.structs.replace(part, cache_breakpoint=MARK)
+    tool = Tool(name="look")
+    before, after = (
+        msgspec.structs.replace(REQUEST, text=None, messages=(Message(Role.USER, (each,)),), tools=(offered,))
+        for each, offered in ((part, tool), (marked, msgspec.structs.replace(tool, cache_breakpoint=MARK)))
+    )
+    assert digest(after, "m") == digest(before, "m")
+
+
+# What a digest covers is decided for each field by name: whoever adds one decides here, and in docs/digest.md.
+
+LEFT_OUT = {
+    CompletionRequest: {
+        "call_id",
+        "ceiling",
+        "effect",
+        "end_user_id",
+        "labels",
+        "replay_only",
+        "sensitivity",
+        "system_cache_breakpoint",
+    },
+    EmbeddingRequest: {"call_id", "ceiling", "effect", "labels", "replay_only", "sensitivity"},
+    TextPart: {"cache_breakpoint"},
+    MediaPart: {"cache_breakpoint"},
+    ToolCallPart: {"cache_breakpoint"},
+    ToolResultPart: {"cache_breakpoint"},
+    Tool: {"cache_breakpoint"},
+    ToolChoice: set(),
+    Continuation: set(),
+    Message: set(),
+}
+COVERED = {
+    CompletionRequest: set(FIELDS) - {"operation", "inputs", "dimensions", "input_type"},
+    EmbeddingRequest: {"model", "inputs", "dimensions", "input_type", "provider_options_json"},
+    TextPart: {"text"},
+    MediaPart: {"kind", "media_type", "data", "url", "name"},
+    ToolCallPart: {"id", "name", "arguments_json", "free_text"},
+    ToolResultPart: {"call_id", "output", "failed"},
+    Tool: {"name", "description", "parameters_json", "strict"},
+    ToolChoice: {"mode", "name", "disable_parallel_calls"},
+    Continuation: {"provider", "state_json"},
+    Message: {"role", "parts"},
+}
+
+
+@pytest.mark.parametrize("kind", LEFT_OUT, ids=lambda kind: kind.__name__)
+def test_each_field_of_a_request_is_covered_or_left_out_on_purpose(kind):
+    assert not LEFT_OUT[kind] & COVERED[kind]
+    assert set(kind.__struct_fields__) == LEFT_OUT[kind] | COVERED[kind]
+
+
+@pytest.mark.parametrize(
+    ("fields_of", "kind"),
+    [(completion_fields(REQUEST, "m"), CompletionRequest), (embedding_fields(BATCH, "m"), EmbeddingRequest)],
+)
+def test_the_digest_has_the_fields_that_it_says(fields_of, kind):
+    assert fields_of.keys() == {"operation"} | COVERED[kind]
+    assert list(fields_of) == [name for name in FIELDS if name in fields_of]
+
+
+# Batches of texts
+
+batches = st.builds(
+    EmbeddingRequest,
+    model=st.just("m"),
+    call_id=st.just("c"),
+    inputs=st.lists(names, min_size=1, max_size=3).map(tuple),
+    dimensions=st.none() | st.integers(1, 65_536),
+    input_type=st.none() | st.sampled_from(InputType),
+    provider_options_json=texts,
+)
+
+
+@given(batches, batches)
+def test_two_implementations_agree_on_batches(one, other):
+    ours, another = embedding_digest(one, "m"), embedding_digest(other, "m")
+    assert (ours.request, ours.fields) == digests(dict(embedding_fields(one, "m")))
+    assert (ours.request == another.request) is (embedding_fields(one, "m") == embedding_fields(other, "m"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"call_id": "other"},
+        {"model": "alias"},
+        {"labels": {"a": "b"}},
+        {"effect": Effect(run_id="r", key="k")},
+        {"ceiling": CallCeiling(tokens=1)},
+        {"replay_only": True},
+        {"sensitivity": Sensitivity.SECRET},
+    ],
+)
+def test_what_does_not_change_the_vectors_does_not_change_the_digest(change):
+    assert embedding_digest(msgspec.structs.replace(BATCH, **change), "m") == embedding_digest(BATCH, "m")
+
+
+def test_texts_joined_otherwise_are_another_batch():
+    joined = msgspec.structs.replace(BATCH, inputs=("ab",))
+    assert embedding_digest(joined, "m").request != embedding_digest(BATCH, "m").request
+
+
+def test_a_batch_is_never_a_completion():
+    differs = first_difference(digest(REQUEST, "m").fields, embedding_digest(BATCH, "m").fields)
+    assert differs == "operation"
 
 
 def test_another_model_under_the_same_alias_is_another_request():
