@@ -21,9 +21,11 @@ def read_any_price(
     table: Table, owner: ProviderSettings | None, model: str | None, *, has_output: bool
 ) -> PriceTable | None:
     """Return what a model costs; `None` for no price, or for a mistake, which is noted."""
-    if not isinstance(table.peek(_KEY), str):
-        price = table.table(_KEY)
-        return read_price(price, has_output=has_output) if _KEY in table else None
+    value = table.get(_KEY, (dict, str), f'a table of rates, or "{NAME}"')
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        return read_price(table.table(_KEY), has_output=has_output)
     if table.choice(_KEY, (NAME,), "") != NAME or owner is None or model is None:
         return None
     if not owner.base_url:
