@@ -47,6 +47,13 @@ def replay_address(tmp_path_factory) -> Iterator[str]:
         yield address
 
 
+@pytest.fixture
+def ledger_address(tmp_path) -> Iterator[str]:
+    """Return where a server without a configuration listens whose books are empty."""
+    with _serving(tmp_path) as address:
+        yield address
+
+
 @pytest.fixture(scope="session")
 def claude_address(tmp_path_factory) -> Iterator[str]:
     """Return where a server listens that has a model called `claude`."""

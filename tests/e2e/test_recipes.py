@@ -67,7 +67,8 @@ def _run(language: str, text: str, address: str) -> subprocess.CompletedProcess[
 
 @pytest.mark.parametrize(("recipe", "output"), ORDINARY, ids=_named(ORDINARY))
 def test_a_recipe_ends_and_prints_as_the_readme_says(recipe, output, replay_address, request):
-    address = request.getfixturevalue("claude_address") if "claude" in recipe.words else replay_address
+    special = {"claude", "ledger"} & {*recipe.words}
+    address = request.getfixturevalue(f"{special.pop()}_address") if special else replay_address
     text = shlex.join(recipe.words[1:]) if recipe.words[:1] == ["as"] else recipe.text
     result = _run(recipe.language, text, address)
     assert result.returncode == recipe.exit_code, result.stdout
@@ -173,6 +174,9 @@ async def test_the_server_starts_with_the_readmes_configuration(recipe, tmp_path
 
 # Python
 
+NEED_LEDGER = {"effects.py"}
+"""Examples that ask for what only a server with a ledger does."""
+
 
 def _examples() -> list[Path]:
     return sorted((ROOT / "examples").glob("*.py"))
@@ -186,11 +190,20 @@ def _example(name: str, *arguments: str, stdin: str = "") -> subprocess.Complete
 
 
 @pytest.mark.parametrize("file", _examples(), ids=lambda file: file.name)
-def test_an_example_runs(file, replay_address):
+def test_an_example_runs(file, replay_address, request):
+    if file.name in NEED_LEDGER:
+        replay_address = request.getfixturevalue("ledger_address")
     error = {"code": "aborted", "details": [{"type": "modelmeter.v1.ModelError", "value": "CAU"}]}
     result = _example(file.name, replay_address, stdin=json.dumps(error))
     assert result.returncode == 0, result.stderr
     assert result.stdout
+
+
+def test_the_example_of_an_effect_buys_once_also_when_it_is_run_again(ledger_address):
+    first, again = (_example("effects.py", ledger_address) for _ in range(2))
+    assert (first.returncode, again.returncode) == (0, 0), first.stderr + again.stderr
+    assert [line.split(":")[0] for line in first.stdout.splitlines()] == ["bought", "replayed", "refused"]
+    assert [line.split(":")[0] for line in again.stdout.splitlines()] == ["replayed", "replayed", "refused"]
 
 
 def test_the_example_of_a_call_shows_the_bill_of_an_error(replay_address):

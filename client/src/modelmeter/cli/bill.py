@@ -52,6 +52,9 @@ _PARTS_OF_OUTPUT = {
 }
 
 
+_REPLAYED = "yes: the bill is of an earlier call, and nothing new was bought"
+
+
 def of_completion(completion: Completion) -> Rows:
     """Return the bill of an answer."""
     stop = completion.finish.value + (f" ({completion.stop_reason})" if completion.stop_reason else "")
@@ -59,6 +62,7 @@ def of_completion(completion: Completion) -> Rows:
         ("model", _served(completion.model_asked, completion.model_served, completion.target)),
         ("finish", stop + (", truncated" if completion.truncated else "")),
         *_figures(completion),
+        ("replayed", _REPLAYED if completion.replayed else ""),
         ("time", times(completion.timings)),
         ("call id", completion.call_id),
     ]
@@ -74,6 +78,7 @@ def of_embeddings(answer: Embeddings) -> Rows:
         ("tokens", tokens(answer.usage)),
         ("certainty", f"{answer.certainty.value}: {_SURENESS.get(answer.certainty, 'not said')}"),
         ("cost", money(answer.cost)),
+        ("replayed", _REPLAYED if answer.replayed else ""),
         ("time", times(answer.timings)),
         ("call id", answer.call_id),
     ]
