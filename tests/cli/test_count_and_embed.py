@@ -98,3 +98,54 @@ async def test_a_batch_that_fails_shows_its_bill(address, service):
 async def test_an_unknown_input_type_is_a_wrong_command_line(address):
     result = await run("embed", "m", "a", "--input-type", "question", "--address", address)
     assert result.code == 2
+
+
+# What is said to the ledger
+
+PURCHASE = (
+    "--run",
+    "trip-7",
+    "--effect",
+    "step-1",
+    "--retry-landed",
+    "--ceiling-tokens",
+    "90",
+    "--replay-only",
+)
+
+
+async def test_a_batch_says_its_effect_its_ceiling_and_whether_to_buy(address, service):
+    service.script("Embed", returning(embedded([1.0])))
+    money = ("--ceiling-money", "0.05USD", "--provider-options", '{"user": "u"}')
+    result = await run("embed", "small", "a", *PURCHASE, *money, "--address", address)
+    assert result.code == 0, result.err
+    (request,) = service.requests
+    assert (request.effect.run_id, request.effect.key) == ("trip-7", "step-1")
+    assert request.effect.on_landed_error == request.effect.ON_LANDED_ERROR_RETRY
+    assert (request.ceiling.tokens, request.ceiling.nano_units, request.ceiling.currency) == (
+        90,
+        50_000_000,
+        "USD",
+    )
+    assert request.replay_only
+    assert request.provider_options_json == '{"user": "u"}'
+
+
+async def test_a_call_says_the_same(address, service):
+    await run("call", "m", "Hi", "--no-stream", *PURCHASE, "--address", address)
+    (request,) = service.requests
+    assert (request.effect.key, request.ceiling.tokens, request.replay_only) == ("step-1", 90, True)
+    assert not request.ceiling.HasField("nano_units")
+
+
+async def test_half_an_effect_is_a_wrong_command_line(address, service):
+    for half in (("--run", "r"), ("--effect", "k"), ("--retry-landed",)):
+        result = await run("embed", "small", "a", *half, "--address", address)
+        assert (result.code, service.requests) == (2, [])
+        assert "--run and --effect go together" in result.err
+
+
+async def test_a_replayed_batch_says_so_beside_its_bill(address, service):
+    service.script("Embed", returning(embedded([1.0], replayed=True)))
+    result = await run("embed", "small", "a", "--address", address)
+    assert "replayed" in result.err

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from array import array
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from modelmeter_server.core.answers import Answer, Finish, HostedTool, ToolCall
 from modelmeter_server.core.calls import Attempt, CallOutcome
+from modelmeter_server.core.embeddings import Embeddings
 from modelmeter_server.core.errors import Failure, failure
 from modelmeter_server.core.outcomes import Certainty, Kind, Stage
 from modelmeter_server.core.pricing import Cost, CostSource
@@ -53,6 +57,37 @@ def test_what_was_kept_comes_back(result):
     content = decode(encode(outcome(result)))
     assert content.result == result
     assert content.attempts == (ATTEMPT,)
+
+
+vectors = st.lists(
+    st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=2, max_size=2),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(vectors)
+def test_vectors_come_back_to_the_bit(values):
+    fields = {name: getattr(ANSWER, name) for name in Answer.__struct_fields__}
+    kept = Embeddings(**fields, vectors=tuple(array("f", each) for each in values), revision="r@2")
+    content = decode(encode(outcome(kept)))
+    assert isinstance(content.result, Embeddings)
+    assert [each.tobytes() for each in content.result.vectors] == [each.tobytes() for each in kept.vectors]
+    assert (content.result.revision, content.result.usage, content.result.cost) == ("r@2", USAGE, COST)
+
+
+def test_vectors_are_base64_of_little_endian_floats():
+    kept = Embeddings(vectors=(array("f", [1.0, -0.0]),), revision="r@2")
+    document = json.loads(encode(outcome(kept)))
+    assert document["vectors"] == {"revision": "r@2", "values": ["AACAPwAAAIA="]}
+
+
+@pytest.mark.parametrize("text", ["?", "AAA=", "AAAAAAA="])
+def test_vectors_that_are_damaged_cannot_be_read(text):
+    document = json.loads(encode(outcome(Embeddings(vectors=(array("f", [1.0]),), revision="r@1"))))
+    document["vectors"]["values"] = [text]
+    with pytest.raises(ContentUnreadable, match="vectors"):
+        _ = decode(json.dumps(document).encode()).result
 
 
 def test_what_a_later_version_adds_is_passed_over():

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from modelmeter_server.core.embeddings import EmbeddingRequest
 from modelmeter_server.core.media_bounds import (
     ANTHROPIC,
     GEMINI,
@@ -40,6 +41,7 @@ from modelmeter_server.core.reservation import (
     TOOLS_TOKENS,
     Hold,
     clamp,
+    embedding_hold_for,
     hold_for,
     input_bound,
 )
@@ -296,3 +298,32 @@ def test_what_was_clamped_fits(rate: int, least: int, tokens: int, nanos: int):
         assert clamped.tokens <= tokens
         assert clamped.nano_units <= nanos
         assert clamped.output_tokens >= least
+
+
+# Batches of texts
+
+BATCH_PRICE = PriceTable(
+    currency="USD",
+    tiers=(Tier(input=20, output=0), Tier(input=50, output=0, above_input_tokens=1000)),
+)
+
+
+@given(st.lists(st.text(min_size=1, max_size=40), min_size=1, max_size=5).map(tuple), st.integers(1, 20))
+def test_a_batch_is_held_by_its_input_alone(inputs: tuple[str, ...], factor: int):
+    batch = EmbeddingRequest(model="m", call_id="c", inputs=inputs)
+    hold = embedding_hold_for(batch, price=BATCH_PRICE, reserve_factor=factor)
+    assert hold.output_tokens == hold.output_rate == 0
+    assert hold.tokens >= factor * sum(len(text.encode("utf-8", "surrogatepass")) for text in inputs) / 2
+    assert hold.nano_units == hold.input_nano_units == -(-hold.tokens * 20 // 10**6)
+
+
+def test_a_long_batch_is_held_at_the_dearer_rate():
+    batch = EmbeddingRequest(model="m", call_id="c", inputs=("x" * 4000,))
+    hold = embedding_hold_for(batch, price=BATCH_PRICE)
+    assert hold.nano_units == -(-hold.tokens * 50 // 10**6)
+
+
+def test_a_batch_without_a_price_holds_tokens_alone():
+    hold = embedding_hold_for(EmbeddingRequest(model="m", call_id="c", inputs=("a",)), price=None)
+    assert (hold.nano_units, hold.currency) == (0, "")
+    assert hold.tokens > 0
