@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 import modelmeter
@@ -255,7 +256,7 @@ async def test_a_client_that_lost_contact_gets_the_vectors_from_the_ledger(ledge
     call_id = str(uuid.uuid4())
     async with serving(ledger) as service:
         first = await embed(service, call_id=call_id)
-        lost = LostContactError("lost", call_id=call_id, code=modelmeter.errors.grpc.StatusCode.UNAVAILABLE)
+        lost = LostContactError("lost", call_id=call_id, code=grpc.StatusCode.UNAVAILABLE)
         found = await service.client._asked_vectors(lost)
         with pytest.raises(LostContactError):
             await service.client._asked(lost)
