@@ -30,6 +30,7 @@ from modelmeter import (
     RefusedError,
     ReplayMissError,
 )
+from modelmeter_server.core.journal import CallState
 from modelmeter_server.ledger.storage import StoredLedger
 from tests.e2e.test_embedding import MODELS, answering, openai, replying
 from tests.support.fault_server import FaultServer, Reply
@@ -133,6 +134,7 @@ async def test_a_batch_is_held_by_its_input_at_the_input_rate_and_settled_by_wha
     assert (hold.output_tokens, hold.nano_units) == (0, hold.input_tokens * 20)
     assert 500 < hold.input_tokens < 600
     assert (row.booking.held_tokens, row.booking.settled_tokens) == (0, answer.usage.input_tokens)
+    assert answer.cost is not None
     assert row.booking.settled_nanos == answer.cost.nano_units
 
 
@@ -197,8 +199,8 @@ async def test_a_batch_that_breaks_off_is_bounded_by_its_input_and_replayed_with
                 await embed(service, call_id=call_id)
         assert bought(service) == 1
     (row,) = await rows_of(ledger)
-    assert (row.state.name, row.booking.unsettled_tokens) == (
-        "UNSETTLED",
+    assert (row.state, row.booking.unsettled_tokens) == (
+        CallState.UNSETTLED,
         row.hold.input_tokens,
     )
 
