@@ -15,6 +15,7 @@ import msgspec
 from modelmeter_server.core.answers import Answer
 from modelmeter_server.core.calls import Attempt, CallOutcome
 from modelmeter_server.core.errors import Failure
+from modelmeter_server.core.requests import Sensitivity
 from modelmeter_server.core.text import well_formed
 
 VERSION = 1
@@ -35,6 +36,8 @@ class Content(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Without its provider's body, which is kept beside it."""
     attempts: tuple[Attempt, ...] = ()
     """The last ones, as the outcome told them."""
+    sensitivity: Sensitivity | None = None
+    """How confidential the answer is."""
 
     @property
     def result(self) -> Answer | Failure:
@@ -53,7 +56,9 @@ def encode(outcome: CallOutcome) -> bytes:
     """Return the content of an outcome."""
     result = outcome.result
     if isinstance(result, Answer):
-        content = Content(v=VERSION, answer=result, attempts=outcome.attempts)
+        content = Content(
+            v=VERSION, answer=result, attempts=outcome.attempts, sensitivity=outcome.sensitivity
+        )
     else:
         bare = msgspec.structs.replace(result, provider_body=b"")
         content = Content(v=VERSION, failure=bare, attempts=outcome.attempts)

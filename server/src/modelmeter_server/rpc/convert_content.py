@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from modelmeter.v1 import ledger_service_pb2
     from modelmeter_server.core.answers import Answer
     from modelmeter_server.core.errors import Failure
+    from modelmeter_server.core.requests import Sensitivity
     from modelmeter_server.ledger.rows import AttemptRow, CallRow
 
 PART_BYTES = 1024 * 1024
@@ -29,7 +30,9 @@ REPORTED_ATTEMPTS = 8
 """As in a `Completion` that is answered at once."""
 
 
-def completion_of(row: CallRow, answer: Answer, attempts: Sequence[AttemptRow]) -> completion_pb2.Completion:
+def completion_of(
+    row: CallRow, answer: Answer, attempts: Sequence[AttemptRow], sensitivity: Sensitivity | None = None
+) -> completion_pb2.Completion:
     """Return a recorded answer as it would be answered again."""
     outcome = CallOutcome(
         call_id=row.call_id,
@@ -40,6 +43,7 @@ def completion_of(row: CallRow, answer: Answer, attempts: Sequence[AttemptRow]) 
         timings=Timings(
             queue=row.queue_seconds, first_token=row.first_token_seconds, total=row.total_seconds
         ),
+        sensitivity=sensitivity,
         settled=True,
         replayed=True,
     )
