@@ -167,7 +167,7 @@ WORDS = [
         (token_count.TokenCount, calls.CallOutcome),
         modelmeter.TokenCount,
         only_proto={"target": FROM_THE_MODEL},
-        only_core=OF_AN_ANSWER | OF_A_BILL,
+        only_core=OF_AN_ANSWER | OF_A_BILL | {"sensitivity": "is that of the call which is counted"},
         only_client={"proto": AS_IT_CAME},
     ),
     Word(
@@ -176,7 +176,6 @@ WORDS = [
         modelmeter.Embeddings,
         only_proto={
             "target": FROM_THE_MODEL,
-            "sensitivity": FROM_THE_MODEL,
             "dimensions": "is the length of the vectors, a property in the core",
         },
         only_core=OF_AN_ANSWER,
@@ -387,6 +386,9 @@ def _known_words() -> set[str]:
 
 
 IN_CODE = {
+    "Token": "proto/modelmeter/v1/admin_service.proto",
+    "admin": "proto/modelmeter/v1/admin_service.proto",
+    "tenant": "proto/modelmeter/v1/admin_service.proto",
     "FORCED_TOOL": "server/src/modelmeter_server/core/requests.py",
     "Driver": "server/src/modelmeter_server/drivers/driver.py",
     "WireFormat": "server/src/modelmeter_server/drivers/http_driver.py",
