@@ -105,11 +105,12 @@ async def gated(folder: Path, **options: Any) -> AsyncIterator[Gated]:
     tokens, issuer = TokenFile(folder / "tokens.json"), Issuer()
     held = [tokens.create(tenant.name)[1] for tenant in TENANTS]
     authenticator = CallerAuthenticator(TENANTS, tokens=tokens, jwt=issuer.verifier())
-    rpc = {
-        key: options.pop(key) for key in ("open_health", "open_reflection", "reflection") if key in options
-    }
     driver = options.pop("driver", None) or ScriptedDriver(answering())
-    async with serving(driver, rpc={"authenticator": authenticator, **rpc}, **options) as running:
+    rpc: dict[str, Any] = {"authenticator": authenticator}
+    for key in ("open_health", "open_reflection", "reflection"):
+        if key in options:
+            rpc[key] = options.pop(key)
+    async with serving(driver, rpc=rpc, **options) as running:
         yield Gated(running, tokens, issuer, *held)
 
 
