@@ -13,6 +13,7 @@ from modelmeter import _wire, enums, events, messages, results
 from modelmeter import errors as client_errors
 from modelmeter._results import completion_from, model_from, usage_from
 from modelmeter.v1 import (
+    admin_service_pb2,
     completion_pb2,
     embedding_pb2,
     error_pb2,
@@ -62,6 +63,7 @@ ENUMS = [
         _wire.EMBEDDING_INPUT_TYPE,
         embedding_pb2.EmbeddingInputType.DESCRIPTOR,
     ),
+    (enums.TokenState, _wire.TOKEN_STATE, admin_service_pb2.TokenState.DESCRIPTOR),
     (enums.ToolMode, _wire.TOOL_MODE, message_pb2.ToolChoice.Mode.DESCRIPTOR),
     (enums.SchemaMode, _wire.SCHEMA_MODE, model_service_pb2.SchemaMode.DESCRIPTOR),
     (enums.ReasoningEffort, _wire.REASONING_EFFORT, model_service_pb2.ReasoningEffort.DESCRIPTOR),

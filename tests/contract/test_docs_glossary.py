@@ -120,7 +120,7 @@ WORDS = [
         completion_pb2.Completion,
         (answers.Answer, calls.CallOutcome),
         modelmeter.Completion,
-        only_proto={"target": FROM_THE_MODEL, "sensitivity": FROM_THE_MODEL, "trust": CONSTANT},
+        only_proto={"target": FROM_THE_MODEL, "trust": CONSTANT},
         only_core={
             "result": "holds the answer itself",
             "model": FROM_THE_MODEL,
@@ -141,6 +141,7 @@ WORDS = [
             "timings": "are told of answers; an error tells the time of each attempt",
             "settled": "is told of answers only",
             "replayed": "is told of answers only",
+            "sensitivity": "is told of answers only",
             "code": OF_THE_STATUS,
             "violations": OF_THE_STATUS,
             "resource": OF_THE_STATUS,
@@ -166,7 +167,7 @@ WORDS = [
         (token_count.TokenCount, calls.CallOutcome),
         modelmeter.TokenCount,
         only_proto={"target": FROM_THE_MODEL},
-        only_core=OF_AN_ANSWER | OF_A_BILL,
+        only_core=OF_AN_ANSWER | OF_A_BILL | {"sensitivity": "is that of the call which is counted"},
         only_client={"proto": AS_IT_CAME},
     ),
     Word(
@@ -175,7 +176,6 @@ WORDS = [
         modelmeter.Embeddings,
         only_proto={
             "target": FROM_THE_MODEL,
-            "sensitivity": FROM_THE_MODEL,
             "dimensions": "is the length of the vectors, a property in the core",
         },
         only_core=OF_AN_ANSWER,
@@ -271,6 +271,7 @@ WORDS = [
                 ),
                 "is the deployment's business",
             ),
+            "output_sensitivity": "is told with each answer, as its `sensitivity`",
         },
         only_client={"proto": AS_IT_CAME},
     ),
@@ -385,6 +386,9 @@ def _known_words() -> set[str]:
 
 
 IN_CODE = {
+    "Token": "proto/modelmeter/v1/admin_service.proto",
+    "admin": "proto/modelmeter/v1/admin_service.proto",
+    "tenant": "proto/modelmeter/v1/admin_service.proto",
     "FORCED_TOOL": "server/src/modelmeter_server/core/requests.py",
     "Driver": "server/src/modelmeter_server/drivers/driver.py",
     "WireFormat": "server/src/modelmeter_server/drivers/http_driver.py",

@@ -204,7 +204,6 @@ def test_the_model_is_sent_in_the_providers_spelling(kind):
 @pytest.mark.parametrize(
     ("kind", "request_fields"),
     [
-        *((kind, {"sensitivity": message_pb2.SENSITIVITY_INTERNAL}) for kind in KINDS),
         *((kind, {"system_trust": message_pb2.TRUST_UNTRUSTED}) for kind in KINDS),
         ("anthropic", {"temperature": 1.5}),
         ("chat_completions", {"temperature": 2.5}),

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support import ROOT
 
-PACKAGES = ("core", "drivers", "engine", "ledger", "rpc", "telemetry", "config", "commands")
+PACKAGES = ("core", "drivers", "engine", "identity", "ledger", "rpc", "telemetry", "config", "commands")
 
 
 def _lint(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -13,7 +13,6 @@ from modelmeter.v1 import ledger_service_pb2 as pb
 from modelmeter_server.core.errors import failure
 from modelmeter_server.core.outcomes import Cause, Kind
 from modelmeter_server.ledger.ledger import LedgerUnavailable
-from modelmeter_server.rpc.ledger_service import LedgerService
 from tests.support.ledgers import Interruptible
 from tests.support.running_server import MODEL, Details, asking, serving
 from tests.support.scripted_driver import (
@@ -89,25 +88,6 @@ async def test_an_unknown_call_is_not_found(ledger):
         code, details = await refused(stub_of(running).GetCall(pb.GetCallRequest(call_id=CALL_ID)))
     assert code is grpc.StatusCode.NOT_FOUND
     assert details.resource.resource_type == "modelmeter.v1.CallRecord"
-
-
-async def test_another_tenants_call_does_not_exist(ledger):
-    async with serving(ScriptedDriver(answering()), ledger=ledger) as running:
-        await running.ask(call_id=CALL_ID)
-        server = grpc.aio.server()
-        ledger_service_pb2_grpc.add_LedgerServiceServicer_to_server(
-            LedgerService(running.engine, tenant="other"), server
-        )
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            stub = ledger_service_pb2_grpc.LedgerServiceStub(channel)
-            code, _ = await refused(stub.GetCall(pb.GetCallRequest(call_id=CALL_ID)))
-            listed = await stub.ListCalls(pb.ListCallsRequest())
-            erased = await stub.EraseContent(pb.EraseContentRequest(call_id=CALL_ID))
-        await server.stop(None)
-    assert code is grpc.StatusCode.NOT_FOUND
-    assert (list(listed.calls), erased.calls) == ([], 0)
 
 
 async def test_every_mistake_of_a_question_is_told_at_once(ledger):

@@ -70,7 +70,6 @@ async def test_mistakes_of_the_wire_form_and_of_the_request_are_reported_togethe
     request.retry_policy.ambiguous = True
     request.effect.key = "k"
     request.ceiling.tokens = 5
-    request.sensitivity = message_pb2.SENSITIVITY_SECRET
     request.schema_mode = 77  # type: ignore[assignment]  # a number that this version has no name for
     request.reasoning_effort = 78  # type: ignore[assignment]  # the same
     request.system_trust = message_pb2.TRUST_UNTRUSTED
@@ -83,7 +82,6 @@ async def test_mistakes_of_the_wire_form_and_of_the_request_are_reported_togethe
         "retry_policy",
         "effect",
         "ceiling",
-        "sensitivity",
         "schema_mode",
         "reasoning_effort",
         "system_trust",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from modelmeter_server.core.ceilings import Ceiling, Subject
-from modelmeter_server.core.journal import DEFAULT_TENANT
+from modelmeter_server.core.tenants import DEFAULT_TENANT
 from modelmeter_server.ledger import queries
 from modelmeter_server.ledger.commands import Checkpoint, Dispatch, PutCeiling, Reserve, Settle
 from modelmeter_server.ledger.ledger import Ledger, LedgerUnavailable

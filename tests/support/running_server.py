@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,14 +87,18 @@ async def serving(
     channel_options: Sequence[tuple[str, Any]] = (),
     max_concurrent_calls: int = 1000,
     ledger: Ledger | None = None,
+    rpc: Mapping[str, Any] | None = None,
     **desk: Any,
 ) -> AsyncIterator[Running]:
-    """Serve the models through the driver; stops at once on leaving. `desk` says how a `ledger` is used."""
+    """Serve the models through the driver; stops at once on leaving.
+
+    `desk` says how a `ledger` is used, `rpc` holds options of `RpcServer`.
+    """
     memory = Memory()
     engine = Engine(Catalog(models), {driver.name: driver}, memory, max_concurrent_calls=max_concurrent_calls)
     if ledger is not None:
         engine.use_ledger(Desk(ledger, **desk))
-    server = RpcServer(engine)
+    server = RpcServer(engine, **(rpc or {}))
     (address,) = await server.start(["127.0.0.1:0"])
     try:
         async with grpc.aio.insecure_channel(address, options=list(channel_options)) as channel:

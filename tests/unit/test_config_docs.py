@@ -12,6 +12,8 @@ import trustme
 
 from modelmeter_server.config import (
     ConfigError,
+    IdentitySettings,
+    JwtSettings,
     LedgerSettings,
     ModelSettings,
     ProviderSettings,
@@ -21,7 +23,9 @@ from modelmeter_server.config import (
 from modelmeter_server.config.environment import CONFIG_VARIABLE, OVERRIDES
 from modelmeter_server.core.dialects import COMPATIBLE, DIALECTS, Dialect
 from modelmeter_server.core.pricing import PriceTable, Tier
+from modelmeter_server.core.tenants import Tenant
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
+from modelmeter_server.identity.jwt_verifier import JwtRules
 from modelmeter_server.rpc.listen import TlsFiles
 from tests.support import ROOT
 from tests.support.google_account import account_file
@@ -44,6 +48,9 @@ HEADINGS = {
     "models.m": '`[models."NAME"]`',
     "models.m.price": "`price` of a model",
     "models.m.price.tiers": "`tiers` of a price",
+    "identity": "`[identity]`",
+    "identity.jwt": "`jwt` of the identity",
+    "tenants.t": "`[tenants.NAME]`",
 }
 
 
@@ -103,6 +110,9 @@ def folder(tmp_path: Path) -> Path:
         ("models.m", names(ModelSettings) - {"name"}),
         ("models.m.price", names(PriceTable, Tier) - {"above_input_tokens", "service_tier"} - OF_COLLECTIONS),
         ("models.m.price.tiers", {"above_input_tokens", "service_tier"}),
+        ("identity", names(IdentitySettings) - {"tenants", "certificates"}),
+        ("identity.jwt", (names(JwtSettings) - {"rules"}) | names(JwtRules)),
+        ("tenants.t", (names(Tenant) - {"name", "is_admin"}) | {"admin", "certificates"}),
     ],
 )
 def test_every_setting_is_documented(path, keys):
@@ -118,6 +128,8 @@ def default_of(path: str, key: str) -> object:
         "providers.p.limits": Limits(),
         "providers.p.dialect": Dialect(),
         "models.m": ModelSettings(name="", provider="", model=""),
+        "identity": IdentitySettings(),
+        "identity.jwt": JwtRules(issuer="", audience=""),
     }
     value = getattr(owners[path], key)
     return getattr(value, "value", value)
@@ -135,6 +147,8 @@ def default_of(path: str, key: str) -> object:
             "providers.p.limits",
             "providers.p.dialect",
             "models.m",
+            "identity",
+            "identity.jwt",
         )
         for key, default in DOCUMENTED[path].items()
         if re.fullmatch(r'[\d.]+|true|false|"[^"]*"', default) and (path, key) not in KEPT_NOWHERE
@@ -170,6 +184,9 @@ def test_the_full_example_holds_every_documented_key_and_so_proves_it_known():
         "providers.p.dialect": document["providers"]["own"]["dialect"],
         "models.m": {key: 1 for model in document["models"].values() for key in model},
         "models.m.price": document["models"]["claude"]["price"],
+        "identity": document["identity"],
+        "identity.jwt": document["identity"]["jwt"] | {"jwks_file": 1},
+        "tenants.t": {key: 1 for tenant in document["tenants"].values() for key in tenant},
     }
     present["models.m.price.tiers"] = {key: 1 for tier in present["models.m.price"]["tiers"] for key in tier}
     assert present.keys() == DOCUMENTED.keys()

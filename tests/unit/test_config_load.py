@@ -93,7 +93,8 @@ def test_every_key_of_a_model_arrives(loaded):
         schema_mode = "forced_tool"
         schema_check = "parse_only"
         max_output_tokens = 7
-        max_sensitivity = "public"
+        max_sensitivity = "confidential"
+        output_sensitivity = "internal"
         buffered = true
         allow_remote_media = true
         hosted_tools = ["web_search"]
@@ -109,7 +110,8 @@ def test_every_key_of_a_model_arrives(loaded):
         schema_mode=SchemaMode.FORCED_TOOL,
         schema_check=SchemaCheckPolicy.PARSE_ONLY,
         max_output_tokens=7,
-        max_sensitivity=Sensitivity.PUBLIC,
+        max_sensitivity=Sensitivity.CONFIDENTIAL,
+        output_sensitivity=Sensitivity.INTERNAL,
         buffered=True,
         allow_remote_media=True,
         hosted_tools=frozenset({"web_search"}),
@@ -198,6 +200,7 @@ def test_the_environment_overrides_what_is_documented():
         "allow_insecure": True,
         "tls": None,
         "log_level": "warning",
+        "reflection": True,
     }
 
 

@@ -191,11 +191,12 @@ def test_what_a_ceiling_does_not_bound_is_none():
     assert completion_request(message, Violations()).ceiling == CallCeiling()
 
 
-@pytest.mark.parametrize("name", ["INTERNAL", "CONFIDENTIAL", "SECRET"])
-def test_sensitivity_above_public_is_refused(name):
-    number = message_pb2.Sensitivity.Value(f"SENSITIVITY_{name}")
-    found = mistakes(model_service_pb2.CompleteRequest(sensitivity=number))
-    assert "not supported by this server yet" in found["sensitivity"]
+@pytest.mark.parametrize("level", Sensitivity)
+def test_a_prompt_that_does_not_say_is_as_confidential_as_its_tenants_prompts_are(level):
+    silent = model_service_pb2.CompleteRequest()
+    loud = model_service_pb2.CompleteRequest(sensitivity=message_pb2.SENSITIVITY_INTERNAL)
+    assert completion_request(silent, Violations(), level).sensitivity is level
+    assert completion_request(loud, Violations(), level).sensitivity is Sensitivity.INTERNAL
 
 
 def test_untrusted_instructions_are_refused_and_trusted_ones_are_not():

@@ -13,13 +13,17 @@ tree of them opens `modelmeter.errors`. `modelmeter.v1` holds the generated mess
 from __future__ import annotations
 
 from ._async import AsyncClient, AsyncCompletionStream
+from ._async_admin import AsyncAdmin
 from ._async_ledger import AsyncLedger
 from ._channel import DEFAULT_TIMEOUT
+from ._credentials import tls_credentials
 from ._ledger_requests import CallFilter, SpendOptions
 from ._requests import CompleteOptions, EmbedOptions, Prompt
 from ._sync import Client, CompletionStream
+from ._sync_admin import Admin
 from ._sync_ledger import Ledger
 from ._version import __version__
+from .administration import NewToken, Tenant, Token
 from .enums import (
     CallState,
     Cause,
@@ -45,6 +49,7 @@ from .enums import (
     Scope,
     Sensitivity,
     Stage,
+    TokenState,
     ToolMode,
     Trust,
     WindowKind,
@@ -121,7 +126,9 @@ from .results import (
 __all__ = [
     "DEFAULT_TIMEOUT",
     "AdditionalUsage",
+    "Admin",
     "Amount",
+    "AsyncAdmin",
     "AsyncClient",
     "AsyncCompletionStream",
     "AsyncLedger",
@@ -177,6 +184,7 @@ __all__ = [
     "ModelCapabilities",
     "ModelTask",
     "ModelmeterError",
+    "NewToken",
     "NotConnectedError",
     "OnLandedError",
     "Operation",
@@ -205,9 +213,12 @@ __all__ = [
     "Started",
     "StreamEvent",
     "Subject",
+    "Tenant",
     "TextDelta",
     "Timings",
+    "Token",
     "TokenCount",
+    "TokenState",
     "Tool",
     "ToolCall",
     "ToolCallDelta",
@@ -224,4 +235,5 @@ __all__ = [
     "Window",
     "WindowKind",
     "__version__",
+    "tls_credentials",
 ]

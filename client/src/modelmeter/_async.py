@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 
 from ._asking import ASK_SECONDS, is_worth_asking, verdict
+from ._async_admin import AsyncAdmin
 from ._async_ledger import AsyncLedger
 from ._channel import DEFAULT_TIMEOUT, Metadata, call_metadata, channel_options, check_token, deadline
 from ._lost import CallRecord, error_without_outcome
@@ -28,6 +29,7 @@ from ._stream import StreamProgress
 from .enums import Operation
 from .errors import LostContactError, ModelmeterError
 from .events import StreamEvent, TextDelta
+from .v1.admin_service_pb2_grpc import AdminServiceStub
 from .v1.ledger_service_pb2_grpc import LedgerServiceStub
 from .v1.model_service_pb2 import (
     CompleteRequest,
@@ -47,8 +49,11 @@ if TYPE_CHECKING:
     from .records import LedgerCall
     from .results import Completion, Embeddings, Model, TokenCount
     from .v1 import completion_pb2, embedding_pb2
+    from .v1.admin_service_pb2_grpc import AdminServiceAsyncStub
     from .v1.ledger_service_pb2_grpc import LedgerServiceAsyncStub
     from .v1.model_service_pb2_grpc import ModelServiceAsyncStub
+
+    _Stubs = tuple[ModelServiceAsyncStub, LedgerServiceAsyncStub, AdminServiceAsyncStub]
 
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
@@ -164,6 +169,7 @@ class AsyncClient:
         *,
         credentials: grpc.ChannelCredentials | None = None,
         token: str | None = None,
+        allow_insecure_token: bool = False,
         timeout: float = DEFAULT_TIMEOUT,
         ask_ledger: float = ASK_SECONDS,
         options: Mapping[str, str | int] | None = None,
@@ -172,18 +178,20 @@ class AsyncClient:
 
         The arguments are those of `Client`; a ready channel is a `grpc.aio.Channel`.
         """
-        check_token(target, token, secure=credentials is not None)
+        check_token(target, token, secure=credentials is not None, allowed=allow_insecure_token)
         self._target = target
         self._credentials = credentials
         self._options = options
         self._token = token
         self._timeout = timeout
         self._owned: grpc.aio.Channel | None = None
-        self._open_stubs: tuple[ModelServiceAsyncStub, LedgerServiceAsyncStub] | None = None
+        self._open_stubs: _Stubs | None = None
         self._closed = False
         self._ask_seconds = ask_ledger
         self.ledger = AsyncLedger(self._ledger_stub, self._unary, self._parts)
         """What calls cost, and what may still be spent."""
+        self.admin = AsyncAdmin(self._admin_stub, self._unary)
+        """The tokens and tenants of the deployment, for admins."""
 
     async def complete(
         self,
@@ -322,13 +330,20 @@ class AsyncClient:
     def _ledger_stub(self) -> LedgerServiceAsyncStub:
         return self._stubs()[1]
 
-    def _stubs(self) -> tuple[ModelServiceAsyncStub, LedgerServiceAsyncStub]:
+    def _admin_stub(self) -> AdminServiceAsyncStub:
+        return self._stubs()[2]
+
+    def _stubs(self) -> _Stubs:
         if self._closed:
             message = "the client is closed"
             raise RuntimeError(message)
         if self._open_stubs is None:
             channel = self._channel()
-            self._open_stubs = ModelServiceStub(channel), LedgerServiceStub(channel)
+            self._open_stubs = (
+                ModelServiceStub(channel),
+                LedgerServiceStub(channel),
+                AdminServiceStub(channel),
+            )
         return self._open_stubs
 
     async def _asked(self, lost: ModelmeterError) -> completion_pb2.Completion:

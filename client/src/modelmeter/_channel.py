@@ -157,11 +157,11 @@ def _is_header_value(value: str | bytes) -> bool:
     return _VALUE.fullmatch(octets) is not None
 
 
-def check_token(target: object, token: object, *, secure: bool) -> None:
+def check_token(target: object, token: object, *, secure: bool, allowed: bool = False) -> None:
     """Raise ValueError when a token would cross a network in the clear, or when no metadata can hold it.
 
-    Raises TypeError for a token that is not text. What a ready channel does with a token is the business of whoever
-    made it.
+    `allowed` says that it may: something else encrypts the connection. Raises TypeError for a token that is not text.
+    What a ready channel does with a token is the business of whoever made it.
     """
     if token is None:
         return
@@ -171,9 +171,9 @@ def check_token(target: object, token: object, *, secure: bool) -> None:
     if not _is_header_value(token):
         message = "a token is printable ASCII without line ends; was it read from a file with its last one?"
         raise ValueError(message)
-    if isinstance(target, str) and not secure and not is_loopback(target):
+    if isinstance(target, str) and not secure and not allowed and not is_loopback(target):
         message = (
             f"a token for {target} needs TLS: give credentials=grpc.ssl_channel_credentials(),"
-            " or send it as metadata if something else encrypts the connection"
+            " or allow_insecure_token=True if something else encrypts the connection"
         )
         raise ValueError(message)

@@ -22,10 +22,12 @@ from ._requests import (
 from ._results import completion_from, embeddings_from, has_outcome, model_from, token_count_from
 from ._status import error_at_end, error_from_rpc
 from ._stream import StreamProgress
+from ._sync_admin import Admin
 from ._sync_ledger import Ledger
 from .enums import Operation
 from .errors import LostContactError, ModelmeterError
 from .events import StreamEvent, TextDelta
+from .v1.admin_service_pb2_grpc import AdminServiceStub
 from .v1.ledger_service_pb2_grpc import LedgerServiceStub
 from .v1.model_service_pb2 import (
     CompleteRequest,
@@ -146,6 +148,7 @@ class Client:
         *,
         credentials: grpc.ChannelCredentials | None = None,
         token: str | None = None,
+        allow_insecure_token: bool = False,
         timeout: float = DEFAULT_TIMEOUT,
         ask_ledger: float = ASK_SECONDS,
         options: Mapping[str, str | int] | None = None,
@@ -153,13 +156,14 @@ class Client:
         """Prepare a connection; it is made with the first call.
 
         `target` is `host:port` or any gRPC target, or a channel that is then used as it is and left open.
-        `credentials` switch TLS on. `token` goes with every call as a bearer token; ValueError if that would
-        cross a network without TLS, or is no header's value. When contact to a call is lost, its ledger is asked
+        `credentials` switch TLS on; `tls_credentials` makes them from files. `token` goes with every call as a
+        bearer token; ValueError if that would cross a network without TLS, unless `allow_insecure_token` says that
+        something else encrypts it, or is no header's value. When contact to a call is lost, its ledger is asked
         once what became of it, for at most `ask_ledger` seconds beyond the call's own; 0: never. `options` are
         channel options in place of the defaults in `_channel`.
         """
         self._owned: grpc.Channel | None = None
-        check_token(target, token, secure=credentials is not None)
+        check_token(target, token, secure=credentials is not None, allowed=allow_insecure_token)
         if isinstance(target, str):
             chosen = channel_options(target, options)
             self._owned = target = (
@@ -169,9 +173,12 @@ class Client:
             )
         self._open_stub = ModelServiceStub(target)
         self._open_ledger_stub = LedgerServiceStub(target)
+        self._open_admin_stub = AdminServiceStub(target)
         self._ask_seconds = ask_ledger
         self.ledger = Ledger(self._ledger_stub, self._unary, self._parts)
         """What calls cost, and what may still be spent."""
+        self.admin = Admin(self._admin_stub, self._unary)
+        """The tokens and tenants of the deployment, for admins."""
         self._token = token
         self._timeout = timeout
         self._closed = False
@@ -305,6 +312,10 @@ class Client:
     def _stub(self) -> ModelServiceStub:
         self._check_open()
         return self._open_stub
+
+    def _admin_stub(self) -> AdminServiceStub:
+        self._check_open()
+        return self._open_admin_stub
 
     def _ledger_stub(self) -> LedgerServiceStub:
         self._check_open()

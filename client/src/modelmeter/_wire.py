@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import enums
 from .v1 import (
+    admin_service_pb2,
     completion_pb2,
     embedding_pb2,
     error_pb2,
@@ -71,6 +72,7 @@ TOOL_MODE = EnumMap(enums.ToolMode, message_pb2.ToolChoice.Mode.DESCRIPTOR)
 SCHEMA_MODE = EnumMap(enums.SchemaMode, model_service_pb2.SchemaMode.DESCRIPTOR)
 MODEL_TASK = EnumMap(enums.ModelTask, model_service_pb2.ModelTask.DESCRIPTOR)
 EMBEDDING_INPUT_TYPE = EnumMap(enums.EmbeddingInputType, embedding_pb2.EmbeddingInputType.DESCRIPTOR)
+TOKEN_STATE = EnumMap(enums.TokenState, admin_service_pb2.TokenState.DESCRIPTOR)
 REASONING_EFFORT = EnumMap(enums.ReasoningEffort, model_service_pb2.ReasoningEffort.DESCRIPTOR)
 ON_LANDED_ERROR = EnumMap(enums.OnLandedError, model_service_pb2.Effect.OnLandedError.DESCRIPTOR)
 CALL_STATE = EnumMap(enums.CallState, ledger_service_pb2.CallState.DESCRIPTOR)

@@ -397,3 +397,16 @@ class Period(_Word):
     HOUR = "HOUR"
     DAY = "DAY"
     MONTH = "MONTH"
+
+
+@unique
+class TokenState(_Word):
+    """Whether a bearer token opens anything."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    ACTIVE = "ACTIVE"
+    """It lets its tenant in."""
+    EXPIRED = "EXPIRED"
+    """Its time is over."""
+    REVOKED = "REVOKED"
+    """It was ended for good."""

@@ -12,6 +12,7 @@ from .drivers import replay
 from .drivers.google_credentials import GoogleCredentials
 from .drivers.http import Endpoint
 from .drivers.http_driver import HttpDriver
+from .drivers.key_set_source import KeySetAddress, KeySetFile
 from .drivers.webhook import Webhook
 from .drivers.wire_formats import wire_format
 from .engine.catalog import Catalog
@@ -19,6 +20,10 @@ from .engine.engine import Engine
 from .engine.halting import HaltWatch
 from .engine.holding import Desk
 from .engine.soft_limits import SoftLimits
+from .identity.authenticator import CallerAuthenticator
+from .identity.jwt_verifier import JwtVerifier
+from .identity.key_set import KeySet
+from .identity.token_file import TokenFile
 from .ledger.queries import list_all_halts
 from .ledger.storage import StorageSettings, StoredLedger, open_ledger
 from .rpc.server import RpcServer
@@ -28,7 +33,7 @@ from .telemetry.log import configure_logging, get_logger
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from .config import LedgerSettings, ProviderSettings, Settings
+    from .config import IdentitySettings, JwtSettings, LedgerSettings, ProviderSettings, Settings
     from .drivers.authentication import Authenticator
     from .drivers.driver import Driver
     from .drivers.http_driver import WireFormat
@@ -50,7 +55,14 @@ class App:
             recorder or call_recorder(),
             max_concurrent_calls=settings.server.max_concurrent_calls,
         )
-        self.server = RpcServer(self.engine)
+        identity = settings.identity
+        self.server = RpcServer(
+            self.engine,
+            authenticator=make_authenticator(identity) if identity is not None else None,
+            open_health=identity is not None and identity.open_health,
+            open_reflection=identity is not None and identity.open_reflection,
+            reflection=settings.server.reflection,
+        )
         self._ledger: StoredLedger | None = None
         self._soft_limits: SoftLimits | None = None
         self._halts: HaltWatch | None = None
@@ -110,6 +122,23 @@ class App:
             await self._ledger.aclose()
         if self._soft_limits is not None:
             await self._soft_limits.stop()
+
+
+def make_authenticator(identity: IdentitySettings) -> CallerAuthenticator:
+    """Return what tells callers apart."""
+    return CallerAuthenticator(
+        identity.tenants,
+        tokens=TokenFile(identity.tokens_file) if identity.tokens_file is not None else None,
+        jwt=_jwt_verifier(identity.jwt) if identity.jwt is not None else None,
+        certificates=identity.certificates,
+    )
+
+
+def _jwt_verifier(jwt: JwtSettings) -> JwtVerifier:
+    if jwt.jwks_url is not None:
+        return JwtVerifier(jwt.rules, KeySet(KeySetAddress(jwt.jwks_url, ca_file=jwt.ca_file)))
+    assert jwt.jwks_file is not None
+    return JwtVerifier(jwt.rules, KeySet(KeySetFile(jwt.jwks_file)))
 
 
 def make_driver(provider: ProviderSettings) -> Driver:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import grpc
 
-from modelmeter import Client
+from modelmeter import DEFAULT_TIMEOUT, Client, tls_credentials
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 
@@ -23,8 +23,61 @@ def _named(_context: click.Context, _option: click.Parameter, address: str) -> s
     return address
 
 
+def _kept(context: click.Context, option: click.Parameter, value: Any) -> None:
+    """Keep what an option says for `connect`, so that no command need pass it on."""
+    context.meta[f"{__name__}.{option.name}"] = value
+
+
+def _said(name: str) -> Any:
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(f"{__name__}.{name}")
+
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+_CREDENTIALS = (
+    click.option(
+        "--token-file",
+        type=_FILE,
+        envvar="MODELMETER_TOKEN_FILE",
+        show_envvar=True,
+        expose_value=False,
+        callback=_kept,
+        help="File with the bearer token; or the token itself in MODELMETER_TOKEN.",
+    ),
+    click.option(
+        "--allow-insecure-token",
+        is_flag=True,
+        expose_value=False,
+        callback=_kept,
+        help="Send the token without TLS to another machine: something else encrypts the way.",
+    ),
+    click.option(
+        "--client-cert",
+        type=_FILE,
+        envvar="MODELMETER_CLIENT_CERT",
+        show_envvar=True,
+        expose_value=False,
+        callback=_kept,
+        help="PEM file of the client's own certificate; speaks TLS.",
+    ),
+    click.option(
+        "--client-key",
+        type=_FILE,
+        envvar="MODELMETER_CLIENT_KEY",
+        show_envvar=True,
+        expose_value=False,
+        callback=_kept,
+        help="PEM file of its key.",
+    ),
+)
+
+
 def connection_options(function: _Function) -> _Function:
-    """Add `--address`, `--tls`, `--ca-file` and `--timeout` to a command."""
+    """Add `--address`, `--tls`, `--ca-file` and `--timeout` to a command, and what it proves who it is with.
+
+    The latter are not passed to the command: `connect` knows them.
+    """
     for option in reversed(
         (
             click.option(
@@ -51,6 +104,7 @@ def connection_options(function: _Function) -> _Function:
                 show_envvar=True,
                 help="PEM file of the only authorities to trust; speaks TLS.",
             ),
+            *_CREDENTIALS,
             click.option(
                 "--timeout",
                 type=click.FloatRange(min=0, min_open=True),
@@ -63,9 +117,26 @@ def connection_options(function: _Function) -> _Function:
     return function
 
 
-def connect(address: str, *, tls: bool, ca_file: Path | None) -> Client:
-    """Return a client for the server that the options name."""
-    if not tls and ca_file is None:
-        return Client(address)
-    roots = None if ca_file is None else ca_file.read_bytes()
-    return Client(address, credentials=grpc.ssl_channel_credentials(roots))
+def connect(address: str, *, tls: bool, ca_file: Path | None, timeout: float | None = None) -> Client:
+    """Return a client for the server that the options name. Raises click.UsageError for options that do not fit."""
+    certificate, key = _said("client_cert"), _said("client_key")
+    secure = tls or ca_file is not None or certificate is not None
+    try:
+        return Client(
+            address,
+            credentials=tls_credentials(ca_file=ca_file, certificate=certificate, key=key)
+            if secure
+            else None,
+            token=_token(),
+            allow_insecure_token=bool(_said("allow_insecure_token")),
+            timeout=DEFAULT_TIMEOUT if timeout is None else timeout,
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _token() -> str | None:
+    """Return the token of `--token-file`, else that of the environment; never an option: others see command lines."""
+    file: Path | None = _said("token_file")
+    text = os.environ.get("MODELMETER_TOKEN", "") if file is None else file.read_text(encoding="utf-8")
+    return text.strip() or None

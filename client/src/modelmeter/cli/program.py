@@ -21,7 +21,7 @@ from .models import models
 ENTRY_POINTS = "modelmeter.commands"
 """Each entry point names a `click.Command`."""
 
-_SERVER_COMMANDS = ("config", "demo", "healthcheck", "serve")
+_SERVER_COMMANDS = ("config", "demo", "healthcheck", "serve", "tokens")
 
 
 class Program(click.Group):

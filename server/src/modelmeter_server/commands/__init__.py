@@ -6,5 +6,6 @@ from .config import config
 from .demo import demo
 from .healthcheck import healthcheck
 from .serve import serve
+from .tokens import tokens
 
-__all__ = ["config", "demo", "healthcheck", "serve"]
+__all__ = ["config", "demo", "healthcheck", "serve", "tokens"]

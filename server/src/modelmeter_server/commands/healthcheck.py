@@ -42,10 +42,22 @@ def _default_address() -> str:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="PEM file of the authorities to trust; speaks TLS.",
 )
+@click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    envvar="MODELMETER_TOKEN_FILE",
+    show_envvar=True,
+    help="File with a bearer token, for a server whose health is not open; or the token in MODELMETER_TOKEN.",
+)
 @click.option("--server-name", help="Name in the server's certificate, where the address has another.")
 @click.option("--timeout", type=float, default=_TIMEOUT, show_default=True, metavar="SECONDS")
 def healthcheck(
-    address: str, service: str, ca_file: Path | None, server_name: str | None, timeout: float
+    address: str,
+    service: str,
+    ca_file: Path | None,
+    token_file: Path | None,
+    server_name: str | None,
+    timeout: float,
 ) -> None:
     """Ask a server whether it takes calls.
 
@@ -63,13 +75,23 @@ def healthcheck(
             response_deserializer=health_pb2.HealthCheckResponse.FromString,
         )
         try:
-            status = check(request, timeout=timeout).status
+            status = check(request, timeout=timeout, metadata=_metadata(address, ca_file, token_file)).status
         except grpc.RpcError as error:
             click.echo(f"{address}: {error.code().name}: {error.details()}", err=True)
             sys.exit(1)
     word = health_pb2.HealthCheckResponse.ServingStatus.Name(status)
     click.echo(f"{address}: {service} is {word}")
     sys.exit(status != health_pb2.HealthCheckResponse.SERVING)
+
+
+def _metadata(address: str, ca_file: Path | None, token_file: Path | None) -> tuple[tuple[str, str], ...]:
+    """Return the token as metadata; none goes to another machine in the clear."""
+    from modelmeter_server.rpc.listen import is_loopback
+
+    text = os.environ.get("MODELMETER_TOKEN", "") if token_file is None else token_file.read_text("utf-8")
+    if not text.strip() or (ca_file is None and not is_loopback(address)):
+        return ()
+    return (("authorization", f"Bearer {text.strip()}"),)
 
 
 def _channel(address: str, ca_file: Path | None, server_name: str | None) -> grpc.Channel:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .builtin import with_replay
 from .environment import CONFIG_VARIABLE, overrides
+from .identity import KnownModels, read_identity
 from .ledger import read_ledger
 from .mistakes import ConfigError, Mistake, Mistakes
 from .models import ModelReader
@@ -74,8 +75,14 @@ def _settings(root: Table, provider_reader: ProviderReader, folder: Path, *, fro
             "nothing could be called: there is no model, and no provider has allow_direct_models",
             'add [models."NAME"] with provider and model',
         )
+    identity = read_identity(
+        root,
+        folder,
+        KnownModels(models, providers),
+        asks_for_certificates=server.tls is not None and server.tls.client_ca is not None,
+    )
     root.close()
-    return Settings(server=server, ledger=ledger, providers=usable, models=models)
+    return Settings(server=server, ledger=ledger, providers=usable, models=models, identity=identity)
 
 
 def _read(file: Path) -> str:

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, TypedDict
 
 from modelmeter_server.core.dialects import schema_modes
 from modelmeter_server.core.models import OnCancel, Task
-from modelmeter_server.core.requests import DEFAULT_MAX_OUTPUT_TOKENS, SchemaCheckPolicy, SchemaMode
+from modelmeter_server.core.requests import (
+    DEFAULT_MAX_OUTPUT_TOKENS,
+    SchemaCheckPolicy,
+    SchemaMode,
+    Sensitivity,
+)
 from modelmeter_server.core.reservation import MAX_TOKENS_PER_SECOND
 from modelmeter_server.drivers.bedrock import EMBEDDING_DIALECTS, REASONING_DIALECTS
 from modelmeter_server.drivers.replay.vectors import MODEL as EMBEDDING_MODEL
@@ -15,6 +20,7 @@ from modelmeter_server.drivers.replay.vectors import MODEL as EMBEDDING_MODEL
 from .kinds import BEDROCK, OPENAI_RESPONSES, REPLAY, SUPPORTED
 from .mistakes import choices, did_you_mean
 from .price_source import read_any_price
+from .sensitivity import read_sensitivity
 from .settings import ModelSettings, ProviderSettings
 
 if TYPE_CHECKING:
@@ -83,6 +89,8 @@ class ModelReader:
             ),
             clamp_output=_optional(table, "clamp_output", most=_MOST_OUTPUT),
             recoverable=recoverable,
+            max_sensitivity=read_sensitivity(table, "max_sensitivity", Sensitivity.PUBLIC),
+            output_sensitivity=_read_output_sensitivity(table),
             # What is generated in the background goes on after its connection was cut.
             **_read_purchase(table, abort_stops_billing=not recoverable),
         )
@@ -238,15 +246,15 @@ def _read_purchase(table: Table, *, abort_stops_billing: bool = True) -> _Purcha
     )
 
 
+def _read_output_sensitivity(table: Table) -> Sensitivity | None:
+    if "output_sensitivity" not in table:
+        table.get("output_sensitivity", str, "")
+        return None
+    return read_sensitivity(table, "output_sensitivity", Sensitivity.PUBLIC)
+
+
 def _refuse_unsupported(table: Table) -> None:
     """Refuse what the file format knows and this version does not enforce."""
-    sensitivity = table.choice("max_sensitivity", ("public", "internal", "confidential", "secret"), "public")
-    if sensitivity != "public":
-        table.mistake(
-            "max_sensitivity",
-            f'"{sensitivity}" is not supported by this server yet: every prompt is handled as public',
-            'remove it or write "public"',
-        )
     retry = table.table("retry")
     if retry.integer("max_attempts", 1, least=1, most=100) > 1:
         retry.mistake("max_attempts", "retries are not supported by this server yet", "remove it or write 1")

@@ -8,7 +8,7 @@ from modelmeter_server.rpc.listen import TlsFiles, is_loopback
 from modelmeter_server.telemetry.log import LEVELS
 
 from .addresses import check_address
-from .files import certificate_problem, readable_file
+from .files import certificate_problem, readable_file, trust_problem
 from .settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def read_server(table: Table, folder: Path) -> ServerSettings:
         allow_insecure=allow_insecure,
         tls=tls,
         log_level=table.choice("log_level", LEVELS, DEFAULTS.log_level),
+        reflection=table.flag("reflection", default=DEFAULTS.reflection),
     )
     table.close()
     return settings
@@ -58,10 +59,28 @@ def _read_tls(table: Table, folder: Path) -> TlsFiles | None:
     fix = 'write tls = { certificate = "server.pem", key = "server.key" }'
     certificate = readable_file(table, "certificate", table.required_text("certificate", fix), folder)
     key = readable_file(table, "key", table.required_text("key", fix), folder)
+    client_ca = _read_client_ca(table, folder)
     table.close()
     if certificate is None or key is None:
         return None
     problem = certificate_problem(certificate, key)
     if problem is not None:
         table.mistake("certificate", problem, "give the PEM chain and the unencrypted key that belongs to it")
-    return TlsFiles(certificate, key)
+    return TlsFiles(certificate, key, client_ca)
+
+
+def _read_client_ca(table: Table, folder: Path) -> Path | None:
+    """Return the authorities of clients. gRPC for Python cannot ask for a certificate that need not be there."""
+    named = table.text("client_ca")
+    client_ca = readable_file(table, "client_ca", named, folder)
+    if table.flag("require_client_cert", default=named is not None) != (named is not None):
+        problem, fix = (
+            ("cannot be false beside client_ca", "remove it, or remove client_ca and use tokens")
+            if named is not None
+            else ("needs the authorities of the clients", 'add client_ca = "clients.pem"')
+        )
+        table.mistake("require_client_cert", problem, fix)
+    distrust = trust_problem(client_ca) if client_ca is not None else None
+    if distrust is not None:
+        table.mistake("client_ca", distrust, "give the PEM certificates of the authorities")
+    return client_ca

@@ -13,12 +13,19 @@ import msgspec
 from modelmeter_server.core.dialects import Dialect
 from modelmeter_server.core.models import Capabilities, ModelSpec, OnCancel, Task
 from modelmeter_server.core.pricing import PriceTable
-from modelmeter_server.core.requests import DEFAULT_MAX_OUTPUT_TOKENS, SchemaCheckPolicy, SchemaMode
+from modelmeter_server.core.requests import (
+    DEFAULT_MAX_OUTPUT_TOKENS,
+    SchemaCheckPolicy,
+    SchemaMode,
+    Sensitivity,
+)
 from modelmeter_server.core.reservation import MAX_TOKENS_PER_SECOND
+from modelmeter_server.core.tenants import Tenant
 from modelmeter_server.drivers.bedrock import capabilities_of
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
 from modelmeter_server.drivers.http_driver import WireFormat
 from modelmeter_server.drivers.replay.book import ScriptBook
+from modelmeter_server.identity.jwt_verifier import JwtRules
 from modelmeter_server.rpc.listen import TlsFiles
 
 from .secret import Secret
@@ -44,6 +51,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The certificate that the server shows."""
     log_level: str = "info"
     """One of `telemetry.log.LEVELS`."""
+    reflection: bool = True
+    """Let clients read the schema from the server."""
 
 
 class LedgerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,6 +157,10 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How much more of its answer is read."""
     recoverable: bool = False
     """Let the provider keep the answer, so that its bill can be asked for later."""
+    max_sensitivity: Sensitivity = Sensitivity.PUBLIC
+    """The most confidential prompt that the model may see."""
+    output_sensitivity: Sensitivity | None = None
+    """How confidential its answers are at least; `None`: as `max_sensitivity`."""
 
     def spec(self, provider_kind: str, capabilities: Capabilities) -> ModelSpec:
         """Return the model as the engine knows it, once its driver has said what it can do."""
@@ -179,7 +192,34 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
             drain_seconds=self.drain_seconds,
             drain_bytes=self.drain_bytes,
             recoverable=self.recoverable,
+            max_sensitivity=self.max_sensitivity,
+            output_sensitivity=self.output_sensitivity,
         )
+
+
+class JwtSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """JWTs of one issuer, and where its keys are: at an address or in a file."""
+
+    rules: JwtRules
+    jwks_url: str | None = None
+    jwks_file: Path | None = None
+    ca_file: Path | None = None
+    """PEM file that replaces the system's trust store on the way to `jwks_url`."""
+
+
+class IdentitySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How callers prove who they are. Without it nobody is asked."""
+
+    tenants: tuple[Tenant, ...] = ()
+    """In the order of the file; names are unique, and there is one at least."""
+    tokens_file: Path | None = None
+    jwt: JwtSettings | None = None
+    certificates: dict[str, str] = {}
+    """Names of client certificates, such as `dns:agent.internal`, and the tenant of each."""
+    open_health: bool = False
+    """Answer the health service to anybody."""
+    open_reflection: bool = False
+    """Answer the reflection service to anybody."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,6 +231,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """In the order of the file; names are unique."""
     models: tuple[ModelSettings, ...] = ()
     """In the order of the file; names are unique and their providers exist."""
+
+    identity: IdentitySettings | None = None
+    """`None`: whoever reaches the server is let in."""
 
     def provider(self, name: str) -> ProviderSettings | None:
         """Return the provider instance of this name, or `None`."""

@@ -8,6 +8,7 @@ from .answers import Answer
 from .errors import Failure
 from .models import ModelSpec
 from .outcomes import Cause, Certainty, Kind, Stage
+from .requests import Sensitivity
 from .usage import Usage
 
 MAX_REPORTED_ATTEMPTS = 8
@@ -54,6 +55,8 @@ class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
     attempts_total: int = 0
     timings: Timings = Timings()
     labels: dict[str, str] = {}
+    sensitivity: Sensitivity | None = None
+    """How confidential the answer is; `None` when that was not worked out or kept."""
     settled: bool = False
     """Whether the bill is durably booked."""
     replayed: bool = False

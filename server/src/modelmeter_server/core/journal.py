@@ -6,9 +6,6 @@ from enum import Enum, IntEnum, unique
 
 import msgspec
 
-DEFAULT_TENANT = "default"
-"""The tenant of callers that nobody told apart."""
-
 
 @unique
 class CallState(IntEnum):

@@ -88,6 +88,9 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     schema_check: SchemaCheckPolicy = SchemaCheckPolicy.AUTO
     max_output_tokens: int = DEFAULT_MAX_OUTPUT_TOKENS
     max_sensitivity: Sensitivity = Sensitivity.PUBLIC
+    """The most confidential prompt that it may see."""
+    output_sensitivity: Sensitivity | None = None
+    """How confidential an answer is at least; `None`: as confidential as the most confidential prompt may be."""
     price: PriceTable | None = None
     buffered: bool = False
     """Ask the provider for one JSON body instead of a stream."""
@@ -132,3 +135,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         if self.declared_reserve_factor is not None:
             return self.declared_reserve_factor
         return HOSTED_TOOLS_FACTOR if self.hosted_tools else 1
+
+    def answer_sensitivity(self, prompt: Sensitivity) -> Sensitivity:
+        """Return how confidential an answer to such a prompt is."""
+        floor = self.max_sensitivity if self.output_sensitivity is None else self.output_sensitivity
+        return max(prompt, floor)

@@ -109,6 +109,7 @@ class Code(IntEnum):
     ABORTED = 10
     INTERNAL = 13
     UNAVAILABLE = 14
+    UNAUTHENTICATED = 16
 
 
 @unique

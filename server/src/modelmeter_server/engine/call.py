@@ -17,8 +17,9 @@ import msgspec
 
 from modelmeter_server.core.calls import MAX_REPORTED_ATTEMPTS, CallOutcome, Timings
 from modelmeter_server.core.errors import OWN_FAULT, Failure, failure
-from modelmeter_server.core.journal import DEFAULT_TENANT, CallKey
+from modelmeter_server.core.journal import CallKey
 from modelmeter_server.core.outcomes import Cause, Kind
+from modelmeter_server.core.tenants import DEFAULT_TENANT
 from modelmeter_server.ledger.contents import ContentUnreadable
 from modelmeter_server.ledger.replies import Recorded, UnderWay
 from modelmeter_server.telemetry.log import get_logger
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from modelmeter_server.core.embeddings import EmbeddingRequest
     from modelmeter_server.core.models import ModelSpec
     from modelmeter_server.core.pricing import PriceTable
-    from modelmeter_server.core.requests import CompletionRequest
+    from modelmeter_server.core.requests import CompletionRequest, Sensitivity
     from modelmeter_server.drivers.driver import Driver, ProviderCall
 
     from .holding import Desk
@@ -252,7 +253,7 @@ class Call:
         """Bring the call to its recorded outcome; never raises. The registry runs it, once."""
         try:
             result = await self._result()
-            outcome = result if isinstance(result, CallOutcome) else self._outcome_of(result)
+            outcome = self._heard(result) if isinstance(result, CallOutcome) else self._outcome_of(result)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever broke, the bill goes out
             outcome = self._broken(error)
         self._announce(written=False)
@@ -426,7 +427,16 @@ class Call:
             attempts_total=len(attempts),
             timings=self._timings(),
             labels=self._request.labels,
+            sensitivity=self._sensitivity(),
         )
+
+    def _heard(self, outcome: CallOutcome) -> CallOutcome:
+        """Return another call's outcome as this caller gets it: no less confidential than its own prompt."""
+        known = [each for each in (outcome.sensitivity, self._sensitivity()) if each is not None]
+        return msgspec.structs.replace(outcome, sensitivity=max(known, default=None))
+
+    def _sensitivity(self) -> Sensitivity | None:
+        return None if self.model is None else self.model.answer_sensitivity(self._request.sensitivity)
 
     def _priced(self, result: Answer | Failure) -> Answer | Failure:
         try:
@@ -462,6 +472,7 @@ class Call:
             model=self.model,
             timings=self._timings(),
             labels=self._request.labels,
+            sensitivity=self._sensitivity(),
         )
 
     def _verdict_on(self, cause: Cause) -> Failure:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from modelmeter_server.core.models import Capabilities, ModelSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from modelmeter_server.core.pricing import PriceTable
 
@@ -68,15 +68,20 @@ class Catalog:
         """Return the prices at one provider instance, by the provider's spelling of the model."""
         return self._tables.get(provider, {})
 
-    def page(self, after: str, size: int) -> tuple[list[ModelSpec], str | None]:
+    def page(
+        self, after: str, size: int, may_see: Callable[[str], bool] | None = None
+    ) -> tuple[list[ModelSpec], str | None]:
         """Return up to `size` models whose names follow `after`, in order, and the name to go on after, if any.
+
+        Names that `may_see` is false for are left out.
 
         The position is a name and not a number, so that a reload between two pages neither skips nor repeats.
         """
-        start = bisect_right(self._names, after)
-        names = self._names[start : start + size]
-        more = start + size < len(self._names)
-        return [self._models[name] for name in names], names[-1] if more and names else None
+        rest = self._names[bisect_right(self._names, after) :]
+        if may_see is not None:
+            rest = [name for name in rest if may_see(name)]
+        names = rest[:size]
+        return [self._models[name] for name in names], names[-1] if len(rest) > size and names else None
 
 
 def _is_model_name(text: str) -> bool:

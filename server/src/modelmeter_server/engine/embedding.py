@@ -17,7 +17,7 @@ from modelmeter_server.core.models import Task
 from modelmeter_server.core.reservation import Hold, embedding_hold_for
 from modelmeter_server.drivers.driver import EmbeddingDriver, RequestRefused
 
-from .plan import Plan, Refused, mistaken, too_sensitive, within
+from .plan import Plan, Refused, mistaken, seen_by, too_sensitive, within
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ def plan_embedding(
         fix = 'is no embedding model: ask it with `Complete`, or declare task = "embedding"'
         raise Refused(mistaken([*found, FieldViolation(f"{prefix}model", fix)]))
     if request.sensitivity > model.max_sensitivity:
-        raise Refused(too_sensitive(request.sensitivity, model))
+        raise Refused(too_sensitive(request.sensitivity, seen_by(model)))
     mistakes = [*found, *within(prefix, check_embedding(request))]
     if mistakes:
         raise Refused(mistaken(mistakes))

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from modelmeter_server.core.embeddings import EmbeddingRequest, is_large_batch
 from modelmeter_server.core.errors import Failure, FieldViolation, failure
-from modelmeter_server.core.journal import DEFAULT_TENANT
 from modelmeter_server.core.ledger_checks import ledger_violations
 from modelmeter_server.core.outcomes import Cause, Kind
 from modelmeter_server.core.request_limits import is_large
+from modelmeter_server.core.tenants import OPEN, Tenant
 
 from .call import Call
 from .counting import CountLog, plan_count
 from .embedding import plan_embedding, with_embedding_terms
 from .halting import concerns, sentence
 from .inflight import InFlight
-from .plan import Plan, Refused, find_model, plan, with_terms
+from .plan import Plan, Refused, check_tenant, find_model, plan, with_terms
 from .reconcile import Reconciliation
 
 if TYPE_CHECKING:
@@ -116,13 +116,13 @@ class Engine:
         deltas: bool = False,
         violations: Sequence[FieldViolation] = (),
         prefix: str = "",
-        tenant: str = DEFAULT_TENANT,
+        tenant: Tenant = OPEN,
     ) -> Call:
         """Start a completion; it runs whether or not anyone waits for it.
 
         `budget` is how many seconds the caller waits, `None` for any time; `deltas` keeps deltas for a `LiveFeed`.
         `violations` are mistakes found before, and `prefix` leads to the request's fields in the caller's message;
-        both end up in the refusal, with the engine's own findings.
+        both end up in the refusal, with the engine's own findings. `tenant` says what the caller may ask for.
         """
         return self._start(
             request,
@@ -144,6 +144,7 @@ class Engine:
         budget: float | None = None,
         violations: Sequence[FieldViolation] = (),
         prefix: str = "",
+        tenant: Tenant = OPEN,
     ) -> Call:
         """Start a count of a completion's input; it is not booked, for it costs nothing.
 
@@ -151,7 +152,14 @@ class Engine:
         """
         large = is_large(request)
         return self._start(
-            request, plan_count, self._counts, is_large=large, budget=budget, found=violations, prefix=prefix
+            request,
+            plan_count,
+            self._counts,
+            tenant=tenant,
+            is_large=large,
+            budget=budget,
+            found=violations,
+            prefix=prefix,
         )
 
     def embed(
@@ -160,7 +168,7 @@ class Engine:
         *,
         budget: float | None = None,
         violations: Sequence[FieldViolation] = (),
-        tenant: str = DEFAULT_TENANT,
+        tenant: Tenant = OPEN,
     ) -> Call:
         """Start a batch of embeddings, booked like a completion. The arguments are those of `start`."""
         return self._start(
@@ -181,7 +189,7 @@ class Engine:
         recorder: Recorder,
         *,
         desk: Desk | None = None,
-        tenant: str = DEFAULT_TENANT,
+        tenant: Tenant = OPEN,
         is_large: bool,
         budget: float | None,
         found: Sequence[FieldViolation],
@@ -189,7 +197,9 @@ class Engine:
         prefix: str = "",
     ) -> Call:
         refusal = self._shed()
-        work = functools.partial(self._plan, make=make, refusal=refusal, found=found, prefix=prefix)
+        work = functools.partial(
+            self._plan, make=make, refusal=refusal, found=found, prefix=prefix, tenant=tenant
+        )
         provider_budget = None if budget is None else budget - headroom(budget)
         planner = self._planner if refusal is None and is_large else None
         call = Call(
@@ -200,7 +210,7 @@ class Engine:
             deltas=deltas,
             planner=planner,
             desk=desk,
-            tenant=tenant,
+            tenant=tenant.name,
         )
         call.task = self._inflight.launch(call)
         if refusal is None:
@@ -229,12 +239,14 @@ class Engine:
         refusal: Failure | None,
         found: Sequence[FieldViolation],
         prefix: str,
+        tenant: Tenant,
     ) -> Plan:
         if refusal is not None:
             raise Refused(refusal)
         asked = ledger_violations(request, has_ledger=self._desk is not None)
         found = [*found, *(FieldViolation(prefix + each.field, each.description) for each in asked)]
-        model = find_model(self.catalog, request.model, found, f"{prefix}model")
+        model = find_model(self.catalog, request.model, found, f"{prefix}model", tenant=tenant)
+        check_tenant(request.sensitivity, tenant)
         call.model = model
         call.driver = self._drivers[model.provider]
         call.tables = self.catalog.price_tables(model.provider)

@@ -15,6 +15,7 @@ from modelmeter_server.core.outcomes import Cause, Code, Kind
 from modelmeter_server.core.request_checks import MAX_VIOLATIONS, check_request
 from modelmeter_server.core.request_limits import limit_violations
 from modelmeter_server.core.reservation import Hold, hold_for
+from modelmeter_server.core.tenants import OPEN, Tenant
 from modelmeter_server.core.text import cut_utf8
 from modelmeter_server.drivers.driver import BodyRefused, PreparedRequest, RequestRefused
 
@@ -57,15 +58,22 @@ class Refused(Exception):
 
 
 def find_model(
-    catalog: Catalog, name: str, found: Sequence[FieldViolation] = (), field: str = "model"
+    catalog: Catalog,
+    name: str,
+    found: Sequence[FieldViolation] = (),
+    field: str = "model",
+    tenant: Tenant = OPEN,
 ) -> ModelSpec:
     """Return the model of this name; raises Refused, with what else was `found`, when the deployment has none.
 
-    `field` is where the caller named it.
+    `field` is where the caller named it. A name that is not among the tenant's own is refused before it is looked up:
+    whether there is such a model is none of its business.
     """
     if not name:
         missing = FieldViolation(field, "must be an alias of the deployment, or `provider/model`")
         raise Refused(mistaken([*found, missing]))
+    if not tenant.may_use(name):
+        raise Refused(_not_allowed(name, tenant))
     model = catalog.find(name)
     if model is None:
         raise Refused(
@@ -79,6 +87,13 @@ def find_model(
             )
         )
     return model
+
+
+def check_tenant(sensitivity: Sensitivity, tenant: Tenant) -> None:
+    """Raise Refused for a prompt that is more confidential than the tenant may send anywhere."""
+    if sensitivity > tenant.max_sensitivity:
+        limit = f'the tenant "{tenant.name}" may send {tenant.max_sensitivity.name} at most'
+        raise Refused(too_sensitive(sensitivity, limit))
 
 
 def plan(
@@ -100,7 +115,7 @@ def plan(
         fix = "is an embedding model: ask it with `Embed`"
         raise Refused(mistaken([*found, FieldViolation(f"{prefix}model", fix)]))
     if request.sensitivity > model.max_sensitivity:
-        raise Refused(too_sensitive(request.sensitivity, model))
+        raise Refused(too_sensitive(request.sensitivity, seen_by(model)))
     excess = limit_violations(request)
     if excess:
         raise Refused(mistaken([*within(prefix, excess), *found]))
@@ -174,13 +189,28 @@ def within(prefix: str, mistakes: Sequence[FieldViolation]) -> list[FieldViolati
     return [FieldViolation(prefix + each.field, each.description) for each in mistakes]
 
 
-def too_sensitive(sensitivity: Sensitivity, model: ModelSpec) -> Failure:
-    """Return the refusal of a prompt that the model may not see."""
+def seen_by(model: ModelSpec) -> str:
+    """Say what a model may see at most."""
+    return f"the model may see {model.max_sensitivity.name} at most"
+
+
+def too_sensitive(sensitivity: Sensitivity, limit: str) -> Failure:
+    """Return the refusal of a prompt that is above a limit, which the message tells."""
     return failure(
         Kind.REFUSED,
-        f"the prompt is {sensitivity.name} and the model may see {model.max_sensitivity.name} at most",
+        f"the prompt is {sensitivity.name} and {limit}",
         cause=Cause.LIMIT,
         code=Code.PERMISSION_DENIED,
+    )
+
+
+def _not_allowed(name: str, tenant: Tenant) -> Failure:
+    return failure(
+        Kind.REFUSED,
+        f'the tenant "{tenant.name}" may not ask for this model; ListModels names those that it may',
+        cause=Cause.LIMIT,
+        code=Code.PERMISSION_DENIED,
+        resource=cut_utf8(name, RESOURCE_NAME_BYTES),
     )
 
 

@@ -50,6 +50,7 @@ def recorded_outcome(found: Recorded, model: ModelSpec | None) -> CallOutcome:
             queue=row.queue_seconds, first_token=row.first_token_seconds, total=row.total_seconds
         ),
         labels=row.labels,
+        sensitivity=content.sensitivity if content is not None else None,
         settled=True,
         replayed=True,
     )

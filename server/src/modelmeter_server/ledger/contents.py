@@ -22,6 +22,7 @@ from modelmeter_server.core.answers import Answer
 from modelmeter_server.core.calls import Attempt, CallOutcome
 from modelmeter_server.core.embeddings import Embeddings
 from modelmeter_server.core.errors import Failure
+from modelmeter_server.core.requests import Sensitivity
 from modelmeter_server.core.text import well_formed
 
 VERSION = 1
@@ -52,6 +53,8 @@ class Content(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The last ones, as the outcome told them."""
     vectors: Vectors | None = None
     """Of an embedding; the rest of it is the answer."""
+    sensitivity: Sensitivity | None = None
+    """How confidential the answer is."""
 
     @property
     def result(self) -> Answer | Failure:
@@ -73,9 +76,17 @@ def encode(outcome: CallOutcome) -> bytes:
     if isinstance(result, Embeddings):
         bare_answer = Answer(**{name: getattr(result, name) for name in Answer.__struct_fields__})
         kept = Vectors(revision=result.revision, values=tuple(map(_base64, result.vectors)))
-        content = Content(v=VERSION, answer=bare_answer, attempts=outcome.attempts, vectors=kept)
+        content = Content(
+            v=VERSION,
+            answer=bare_answer,
+            attempts=outcome.attempts,
+            vectors=kept,
+            sensitivity=outcome.sensitivity,
+        )
     elif isinstance(result, Answer):
-        content = Content(v=VERSION, answer=result, attempts=outcome.attempts)
+        content = Content(
+            v=VERSION, answer=result, attempts=outcome.attempts, sensitivity=outcome.sensitivity
+        )
     else:
         bare = msgspec.structs.replace(result, provider_body=b"")
         content = Content(v=VERSION, failure=bare, attempts=outcome.attempts)

@@ -87,9 +87,10 @@ def _fill_call(message: completion_pb2.Completion, outcome: CallOutcome) -> None
     message.attempts_total = min(outcome.attempts_total, INT32_MAX)
     add_attempts(message.attempts, outcome.attempts)
     fill_timings(message.timings, outcome.timings)
+    if outcome.sensitivity is not None:
+        message.sensitivity = SENSITIVITIES[outcome.sensitivity]
     if outcome.model is not None:
         message.target = well_formed(outcome.model.provider)
-        message.sensitivity = SENSITIVITIES[outcome.model.max_sensitivity]
 
 
 def fill_timings(message: completion_pb2.Timings, timings: Timings) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from modelmeter_server.core.answers import Answer
     from modelmeter_server.core.errors import Failure
+    from modelmeter_server.core.requests import Sensitivity
     from modelmeter_server.ledger.rows import AttemptRow, CallRow
 
 PART_BYTES = 1024 * 1024
@@ -33,7 +34,9 @@ REPORTED_ATTEMPTS = 8
 StoredAnswer: TypeAlias = completion_pb2.Completion | embedding_pb2.Embeddings
 
 
-def answer_of(row: CallRow, answer: Answer, attempts: Sequence[AttemptRow]) -> StoredAnswer:
+def answer_of(
+    row: CallRow, answer: Answer, attempts: Sequence[AttemptRow], sensitivity: Sensitivity | None = None
+) -> StoredAnswer:
     """Return a recorded answer as it would be answered again."""
     outcome = CallOutcome(
         call_id=row.call_id,
@@ -44,6 +47,7 @@ def answer_of(row: CallRow, answer: Answer, attempts: Sequence[AttemptRow]) -> S
         timings=Timings(
             queue=row.queue_seconds, first_token=row.first_token_seconds, total=row.total_seconds
         ),
+        sensitivity=sensitivity,
         settled=True,
         replayed=True,
     )

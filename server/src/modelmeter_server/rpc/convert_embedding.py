@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from modelmeter_server.core.embeddings import MAX_INPUTS, EmbeddingRequest
 from modelmeter_server.core.request_checks import MAX_LABELS
+from modelmeter_server.core.requests import Sensitivity
 from modelmeter_server.core.text import well_formed
 
 from .convert_answer import INT32_MAX, fill_timings
@@ -23,8 +24,13 @@ if TYPE_CHECKING:
     from .convert_request import Violations
 
 
-def embedding_request(message: EmbedRequest, found: Violations) -> EmbeddingRequest:
-    """Return the batch in the core's terms; mistakes of the wire form are added to `found`."""
+def embedding_request(
+    message: EmbedRequest, found: Violations, default_sensitivity: Sensitivity = Sensitivity.PUBLIC
+) -> EmbeddingRequest:
+    """Return the batch in the core's terms; mistakes of the wire form are added to `found`.
+
+    `default_sensitivity` is the tenant's, for texts that do not say how confidential they are.
+    """
     return EmbeddingRequest(
         model=message.model,
         call_id=call_id_from(message.call_id, found),
@@ -32,7 +38,7 @@ def embedding_request(message: EmbedRequest, found: Violations) -> EmbeddingRequ
         dimensions=message.dimensions if message.HasField("dimensions") else None,
         input_type=found.word("input_type", message.input_type, INPUT_TYPE_WORDS),
         provider_options_json=message.provider_options_json,
-        sensitivity=sensitivity_from(message.sensitivity, found),
+        sensitivity=sensitivity_from(message.sensitivity, default_sensitivity, found),
         labels=dict(islice(message.labels.items(), MAX_LABELS + 1)),
         **ledger_fields(message, found),
     )
@@ -63,6 +69,7 @@ def _fill_call(message: embedding_pb2.Embeddings, outcome: CallOutcome) -> None:
     message.attempts_total = min(outcome.attempts_total, INT32_MAX)
     add_attempts(message.attempts, outcome.attempts)
     fill_timings(message.timings, outcome.timings)
+    if outcome.sensitivity is not None:
+        message.sensitivity = SENSITIVITIES[outcome.sensitivity]
     if outcome.model is not None:
         message.target = well_formed(outcome.model.provider)
-        message.sensitivity = SENSITIVITIES[outcome.model.max_sensitivity]

@@ -81,8 +81,13 @@ class Violations(list[FieldViolation]):
         return word
 
 
-def completion_request(message: CompleteRequest, found: Violations) -> CompletionRequest:
-    """Return the request in the core's terms; mistakes of the wire form are added to `found`."""
+def completion_request(
+    message: CompleteRequest, found: Violations, default_sensitivity: Sensitivity = Sensitivity.PUBLIC
+) -> CompletionRequest:
+    """Return the request in the core's terms; mistakes of the wire form are added to `found`.
+
+    `default_sensitivity` is the tenant's, for a prompt that does not say how confidential it is.
+    """
     prompt = message.WhichOneof("prompt")
     if message.HasField("retry_policy"):
         found.add("retry_policy", NOT_YET)
@@ -106,7 +111,7 @@ def completion_request(message: CompleteRequest, found: Violations) -> Completio
         reasoning_effort=found.word("reasoning_effort", message.reasoning_effort, REASONING_EFFORT_WORDS),
         provider_options_json=message.provider_options_json,
         continuation=_continuation(message),
-        sensitivity=sensitivity_from(message.sensitivity, found),
+        sensitivity=sensitivity_from(message.sensitivity, default_sensitivity, found),
         system_cache_breakpoint=breakpoint_of(message, "system_cache_breakpoint", found),
         end_user_id=message.end_user_id,
         labels=dict(islice(message.labels.items(), MAX_LABELS + 1)),
@@ -186,15 +191,9 @@ def _check_trust(number: int, found: Violations) -> None:
         found.word("system_trust", number, {message_pb2.TRUST_TRUSTED: True})
 
 
-def sensitivity_from(number: int, found: Violations) -> Sensitivity:
-    """Return the sensitivity that a caller named; what is not kept yet is noted."""
-    word = found.word("sensitivity", number, SENSITIVITY_WORDS) or Sensitivity.PUBLIC
-    if word > Sensitivity.PUBLIC:
-        found.add(
-            "sensitivity", f"{word.name} is not supported by this server yet: PUBLIC is all it can keep"
-        )
-        return Sensitivity.PUBLIC
-    return word
+def sensitivity_from(number: int, default: Sensitivity, found: Violations) -> Sensitivity:
+    """Return the sensitivity that a caller named, else its tenant's usual one."""
+    return found.word("sensitivity", number, SENSITIVITY_WORDS) or default
 
 
 def _tool(message: message_pb2.Tool, path: str, found: Violations) -> Tool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from modelmeter.v1 import ledger_service_pb2, ledger_service_pb2_grpc
 from modelmeter_server.core.answers import Answer
-from modelmeter_server.core.journal import DEFAULT_TENANT, CallKey, CallState
+from modelmeter_server.core.journal import CallKey, CallState
 from modelmeter_server.engine.plan import Refused, mistaken
 from modelmeter_server.ledger import contents, queries
 from modelmeter_server.ledger.commands import DropCeiling, DropHalt, Erase, PutCeiling, PutHalt, Reconcile
@@ -29,6 +29,7 @@ from .convert_questions import (
     spend_asked,
 )
 from .convert_request import Violations
+from .identity import current_tenant
 from .ledger_errors import down, gone, no_ledger, no_such, not_ended, unmet
 from .paging import page_size, page_token, position
 from .status import lookup_trailer
@@ -80,12 +81,11 @@ async def _end(context: Context, failed: Failure) -> NoReturn:
 
 
 class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
-    """Serve the ledger to one tenant: another tenant's calls and ceilings do not exist for it."""
+    """Serve the ledger to the caller's tenant: another tenant's calls and ceilings do not exist for it."""
 
-    def __init__(self, engine: Engine, *, tenant: str = DEFAULT_TENANT) -> None:
+    def __init__(self, engine: Engine) -> None:
         """Serve the ledger that the engine uses; while it uses none, every method says so."""
         self._engine = engine
-        self._tenant = tenant
 
     # Calls
 
@@ -111,7 +111,7 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
         """Return a page of calls."""
         found = Violations()
         full = _is_full(request.view, found)
-        asked = calls_asked(request, self._tenant, found, full=full)
+        asked = calls_asked(request, current_tenant().name, found, full=full)
         _check(found)
 
         def read(connection: Connection) -> list[_Record]:
@@ -149,9 +149,10 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
             raise Refused(unmet("the call did not end with an answer: see GetCall", "NO_ANSWER"))
         if content is None:
             raise Refused(gone(row))
-        answer = contents.decode(content.outcome_json).result
+        kept = contents.decode(content.outcome_json)
+        answer = kept.result
         assert isinstance(answer, Answer)
-        return answer_of(row, answer, attempts)
+        return answer_of(row, answer, attempts, kept.sensitivity)
 
     @_typed
     async def ReconcileCall(
@@ -197,7 +198,11 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
             found.add("run_id", "must be the id of a run")
         _check(found)
         erased = await self._ledger.order(
-            Erase(tenant=self._tenant, call_id=call_id, run_id=request.run_id if target == "run_id" else "")
+            Erase(
+                tenant=current_tenant().name,
+                call_id=call_id,
+                run_id=request.run_id if target == "run_id" else "",
+            )
         )
         return ledger_service_pb2.EraseContentResponse(calls=erased)
 
@@ -209,7 +214,7 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
     ) -> ledger_service_pb2.GetSpendResponse:
         """Return a page of sums."""
         found = Violations()
-        asked = spend_asked(request, self._tenant, found)
+        asked = spend_asked(request, current_tenant().name, found)
         _check(found)
         sums = await self._ledger.read(lambda connection: queries.get_spend(connection, asked))
         response = ledger_service_pb2.GetSpendResponse()
@@ -229,7 +234,7 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
     ) -> ledger_service_pb2.SetCeilingResponse:
         """Set a ceiling."""
         found = Violations()
-        asked = ceiling_from(request.ceiling, self._tenant, str(uuid.uuid4()), _now(), found)
+        asked = ceiling_from(request.ceiling, current_tenant().name, str(uuid.uuid4()), _now(), found)
         _check(found)
         kept: Ceiling = await self._ledger.order(PutCeiling(ceiling=asked))
         response = ledger_service_pb2.SetCeilingResponse()
@@ -245,8 +250,10 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
     ) -> ledger_service_pb2.GetCeilingResponse:
         """Return one ceiling."""
 
+        tenant = current_tenant().name
+
         def read(connection: Connection) -> tuple[Ceiling, Any] | None:
-            ceiling = queries.find_ceiling(connection, self._tenant, request.ceiling_id)
+            ceiling = queries.find_ceiling(connection, tenant, request.ceiling_id)
             if ceiling is None:
                 return None
             return ceiling, queries.find_standings(connection, ceiling, _now())
@@ -267,8 +274,10 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
         size, after = page_size(request.page_size, found), position(request.page_token, found)
         _check(found)
 
+        tenant = current_tenant().name
+
         def read(connection: Connection) -> list[tuple[Ceiling, Any]]:
-            page = queries.list_ceilings(connection, self._tenant, after, size + 1)
+            page = queries.list_ceilings(connection, tenant, after, size + 1)
             return [(each, queries.find_standings(connection, each, _now())) for each in page]
 
         kept = await self._ledger.read(read)
@@ -284,7 +293,9 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
         self, request: ledger_service_pb2.DeleteCeilingRequest, _context: Context
     ) -> ledger_service_pb2.DeleteCeilingResponse:
         """Delete a ceiling."""
-        if not await self._ledger.order(DropCeiling(tenant=self._tenant, ceiling_id=request.ceiling_id)):
+        if not await self._ledger.order(
+            DropCeiling(tenant=current_tenant().name, ceiling_id=request.ceiling_id)
+        ):
             raise Refused(no_such("Ceiling", request.ceiling_id))
         return ledger_service_pb2.DeleteCeilingResponse()
 
@@ -296,7 +307,7 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
     ) -> ledger_service_pb2.SetHaltResponse:
         """Stop a tenant, a run or a model."""
         found = Violations()
-        halt = halt_from(request.halt, self._tenant, _now(), found)
+        halt = halt_from(request.halt, current_tenant().name, _now(), found)
         _check(found)
         await self._ledger.order(PutHalt(halt=halt))
         self._engine.halted(halt)  # other servers see it when they next look
@@ -310,7 +321,7 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
     ) -> ledger_service_pb2.ClearHaltResponse:
         """Let a subject go on."""
         found = Violations()
-        subject = subject_from(request.subject, self._tenant, found, "subject")
+        subject = subject_from(request.subject, current_tenant().name, found, "subject")
         _check(found)
         if not await self._ledger.order(DropHalt(subject=subject)):
             raise Refused(no_such("Halt", f"{subject.scope}:{subject.name}".rstrip(":")))
@@ -324,7 +335,8 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
         found = Violations()
         size, after = page_size(request.page_size, found), position(request.page_token, found)
         _check(found)
-        halts = await self._ledger.read(lambda connection: queries.list_halts(connection, self._tenant))
+        tenant = current_tenant().name
+        halts = await self._ledger.read(lambda connection: queries.list_halts(connection, tenant))
         places = sorted((f"{each.subject.scope}:{each.subject.name}", each) for each in halts)
         rest = [(place, each) for place, each in places if place > after]
         response = ledger_service_pb2.ListHaltsResponse()
@@ -343,7 +355,7 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
         return self._engine.desk.ledger
 
     def _key(self, call_id: str, found: Violations) -> CallKey:
-        return CallKey(self._tenant, call_id_from(call_id, found))
+        return CallKey(current_tenant().name, call_id_from(call_id, found))
 
     async def _record(self, key: CallKey, generation: int | None, *, full: bool) -> _Record:
         def read(connection: Connection) -> _Record | None:
@@ -373,9 +385,11 @@ def _fill(message: ledger_service_pb2.CallRecord, record: _Record, limit: int) -
     add_attempt_rows(message, attempts)
     if content is None:
         return
-    result = contents.decode(content.outcome_json).result
+    kept = contents.decode(content.outcome_json)
+    result = kept.result
     if isinstance(result, Answer):
-        fill_content(message, answer_of(row, result, attempts), None, content.provider_body, limit)
+        answer = answer_of(row, result, attempts, kept.sensitivity)
+        fill_content(message, answer, None, content.provider_body, limit)
     else:
         fill_content(message, None, result, content.provider_body, limit)
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import ipaddress
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import msgspec
 
+from modelmeter_server.drivers.server_certificate import Certificate, CertificateError, CertificateFiles
+from modelmeter_server.telemetry.log import get_logger
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_log = get_logger(__name__)
 
 
 class ListenError(Exception):
@@ -18,12 +24,14 @@ class ListenError(Exception):
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
-    """PEM files of a server that speaks TLS."""
+    """PEM files of a server that speaks TLS. A file that is replaced counts from the next connection on."""
 
     certificate: Path
     """The chain, the server's own certificate first."""
     key: Path
     """The unencrypted key."""
+    client_ca: Path | None = None
+    """The authorities of clients, each of which must then show a certificate."""
 
 
 def open_addresses(
@@ -64,12 +72,48 @@ def _open(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredent
 
 
 def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:
+    files = CertificateFiles(tls.certificate, tls.key, tls.client_ca)
     try:
-        pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
-    except OSError as error:
-        message = f"cannot read the TLS file {error.filename}: {error.strerror}"
-        raise ListenError(message) from None
-    return grpc.ssl_server_credentials([pair])
+        first = files.read()
+    except CertificateError as error:
+        raise ListenError(str(error)) from None
+    fetch: Any = _Renewal(files)  # the type stubs do not know that it may say that nothing has changed
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(first), fetch, require_client_authentication=tls.client_ca is not None
+    )
+
+
+def _configuration(certificate: Certificate) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(certificate.key, certificate.chain)], certificate.client_ca
+    )
+
+
+class _Renewal:
+    """What gRPC asks before every handshake, in a thread of its own: is there another certificate?"""
+
+    def __init__(self, files: CertificateFiles) -> None:
+        self._files = files
+        self._lock = threading.Lock()
+        self._complaint = ""
+
+    def __call__(self) -> grpc.ServerCertificateConfiguration | None:
+        with self._lock:
+            try:
+                renewed = self._files.renewed()
+            except CertificateError as error:
+                self._complain(str(error))
+                return None
+            self._complaint = ""
+        if renewed is None:
+            return None
+        _log.info("the certificate was renewed")
+        return _configuration(renewed)
+
+    def _complain(self, reason: str) -> None:
+        if reason != self._complaint:
+            _log.error("the certificate is not renewed; the one before still holds", reason=reason)
+        self._complaint = reason
 
 
 def is_loopback(address: str) -> bool:

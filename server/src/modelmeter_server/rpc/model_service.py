@@ -31,6 +31,7 @@ from .convert_count import fill_count
 from .convert_embedding import embedding_request, fill_embeddings
 from .convert_model import fill_model
 from .convert_request import Violations, completion_request, flush_interval, from_sequence
+from .identity import current_tenant
 from .paging import page_size, page_token, position
 from .status import fill_in_band, trailer
 
@@ -77,8 +78,9 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
     ) -> CompleteResponse:
         """Return a whole completion."""
         found = Violations()
-        asked = completion_request(request, found)
-        call = self._engine.start(asked, budget=_remaining(context), violations=found)
+        tenant = current_tenant()
+        asked = completion_request(request, found, tenant.default_sensitivity)
+        call = self._engine.start(asked, budget=_remaining(context), violations=found, tenant=tenant)
         response = model_service_pb2.CompleteResponse()
         await _answer(call, context, partial(fill_completion, response.completion))
         return response
@@ -88,9 +90,10 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
     ) -> CountTokensResponse:
         """Return how many input tokens a call would have."""
         found = Violations("request.")
-        asked = completion_request(request.request, found)
+        tenant = current_tenant()
+        asked = completion_request(request.request, found, tenant.default_sensitivity)
         budget = _remaining(context)
-        call = self._engine.count(asked, budget=budget, violations=found, prefix=found.prefix)
+        call = self._engine.count(asked, budget=budget, violations=found, prefix=found.prefix, tenant=tenant)
         response = model_service_pb2.CountTokensResponse()
         await _answer(call, context, partial(fill_count, response.count), is_free=True)
         return response
@@ -100,8 +103,9 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
     ) -> EmbedResponse:
         """Return the vectors of a batch of texts."""
         found = Violations()
-        asked = embedding_request(request, found)
-        call = self._engine.embed(asked, budget=_remaining(context), violations=found)
+        tenant = current_tenant()
+        asked = embedding_request(request, found, tenant.default_sensitivity)
+        call = self._engine.embed(asked, budget=_remaining(context), violations=found, tenant=tenant)
         response = model_service_pb2.EmbedResponse()
         await _answer(call, context, partial(fill_embeddings, response.embeddings))
         return response
@@ -113,11 +117,14 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
     ) -> None:
         """Send a completion as it comes."""
         found = Violations("request.")
-        asked = completion_request(request.request, found)
+        tenant = current_tenant()
+        asked = completion_request(request.request, found, tenant.default_sensitivity)
         interval = flush_interval(request, FLUSH_INTERVAL, found)
         position = from_sequence(request, found, has_ledger=self._engine.desk is not None)
         budget = _remaining(context)
-        call = self._engine.start(asked, budget=budget, deltas=True, violations=found, prefix=found.prefix)
+        call = self._engine.start(
+            asked, budget=budget, deltas=True, violations=found, prefix=found.prefix, tenant=tenant
+        )
         current_call_id.set(call.call_id)
         try:
             await _relay(LiveFeed(call, interval, position), context)
@@ -134,7 +141,7 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
         after = position(request.page_token, found)
         if found:
             await _refuse(context, mistaken(found))
-        models, rest = self._engine.catalog.page(after, size)
+        models, rest = self._engine.catalog.page(after, size, current_tenant().may_use)
         response = model_service_pb2.ListModelsResponse(next_page_token=page_token(rest) if rest else "")
         for model in models:
             fill_model(response.models.add(), model)
@@ -145,7 +152,7 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
     ) -> GetModelResponse:
         """Return one model."""
         try:
-            model = find_model(self._engine.catalog, request.name, field="name")
+            model = find_model(self._engine.catalog, request.name, field="name", tenant=current_tenant())
         except Refused as refusal:
             await _refuse(context, refusal.verdict, request.name)
         response = model_service_pb2.GetModelResponse()

@@ -10,6 +10,8 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from modelmeter.v1 import (
+    admin_service_pb2,
+    admin_service_pb2_grpc,
     ledger_service_pb2,
     ledger_service_pb2_grpc,
     model_service_pb2,
@@ -17,6 +19,8 @@ from modelmeter.v1 import (
 )
 from modelmeter_server.telemetry.log import get_logger
 
+from .admin_service import AdminService
+from .authorization import Authorization, OpenHouse
 from .boundary import Boundary
 from .health import HealthService
 from .ledger_service import LedgerService
@@ -28,12 +32,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from modelmeter_server.engine.engine import Engine
+    from modelmeter_server.identity.authenticator import CallerAuthenticator
     from modelmeter_server.ledger.ledger import Ledger
 
 _log = get_logger(__name__)
 
 SERVICE: Final = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 LEDGER: Final = ledger_service_pb2.DESCRIPTOR.services_by_name["LedgerService"].full_name
+ADMIN: Final = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
 HEALTH: Final = "grpc.health.v1.Health"
 
 RECEIVE_BYTES: Final = 64 * 1024 * 1024
@@ -50,6 +56,11 @@ KEEPALIVE_TIMEOUT_MS: Final = 20_000
 
 LEDGER_LOOK_SECONDS: Final = 0.5
 """How often health looks at the ledger; as often as a ledger that is down tries its database."""
+HANDSHAKE_TIMEOUT_MS: Final = 10_000
+"""What a connection gets to say what it is, TLS included. gRPC's own default lets one say nothing for two minutes."""
+
+METADATA_BYTES: Final = 16 * 1024
+"""Of one RPC, a bearer token among them; a little more is refused at random, and twice as much always."""
 
 FLUSH_SECONDS: Final = 5.0
 """What settled calls get at shutdown to write their last message to a slow reader."""
@@ -67,23 +78,42 @@ def server_options(*, reuse_port: bool = False) -> list[tuple[str, Any]]:
         ("grpc.keepalive_time_ms", KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
+        ("grpc.max_metadata_size", METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", 2 * METADATA_BYTES),
     ]
 
 
 class RpcServer:
     """A server for one engine. `start` it, then `stop` it; it cannot be started again."""
 
-    def __init__(self, engine: Engine, *, reflection: bool = True, reuse_port: bool = False) -> None:
-        """Register the services; needs a running loop. `reflection` lets clients read the schema from the server."""
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        authenticator: CallerAuthenticator | None = None,
+        open_health: bool = False,
+        open_reflection: bool = False,
+        reflection: bool = True,
+        reuse_port: bool = False,
+    ) -> None:
+        """Register the services; needs a running loop.
+
+        Without an `authenticator` nobody is asked who they are; `open_health` and `open_reflection` exempt these two
+        services. `reflection` lets clients read the schema from the server.
+        """
         self._engine = engine
         self._health = HealthService(SERVICE, LEDGER)
         self._following: asyncio.Task[None] | None = None
+        exempt = {"open_health": open_health, "open_reflection": open_reflection}
+        gate = OpenHouse() if authenticator is None else Authorization(authenticator, **exempt)
         self._server = grpc.aio.server(
-            interceptors=[Boundary()], options=server_options(reuse_port=reuse_port)
+            interceptors=[Boundary(), gate], options=server_options(reuse_port=reuse_port)
         )
         add_services(
             self._server, ModelService(engine), LedgerService(engine), self._health, reflection=reflection
         )
+        add_admin(self._server, AdminService(authenticator))
 
     async def start(
         self, addresses: Sequence[str], tls: TlsFiles | None = None, *, allow_insecure: bool = False
@@ -138,7 +168,13 @@ def add_services(
     ledger_service_pb2_grpc.add_LedgerServiceServicer_to_server(ledger, server)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     if reflection:
-        server.add_generic_rpc_handlers(reflection_handlers((SERVICE, LEDGER, HEALTH)))
+        server.add_generic_rpc_handlers(reflection_handlers((SERVICE, LEDGER, ADMIN, HEALTH)))
+
+
+def add_admin(server: grpc.aio.Server, admin: AdminService) -> None:
+    """Register the service of operators. Raises TypeError for a handler that is not a coroutine function."""
+    check_handlers(admin, admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"])
+    admin_service_pb2_grpc.add_AdminServiceServicer_to_server(admin, server)
 
 
 def check_handlers(servicer: object, service: Any) -> None:

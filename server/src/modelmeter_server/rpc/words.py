@@ -5,13 +5,22 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from modelmeter.v1 import completion_pb2, embedding_pb2, error_pb2, message_pb2, model_service_pb2, usage_pb2
+from modelmeter.v1 import (
+    admin_service_pb2,
+    completion_pb2,
+    embedding_pb2,
+    error_pb2,
+    message_pb2,
+    model_service_pb2,
+    usage_pb2,
+)
 from modelmeter_server.core.answers import Finish
 from modelmeter_server.core.embeddings import InputType
 from modelmeter_server.core.models import Task
 from modelmeter_server.core.outcomes import Cause, Certainty, Disposition, Kind, Stage
 from modelmeter_server.core.pricing import CostSource
 from modelmeter_server.core.requests import ReasoningEffort, Role, SchemaMode, Sensitivity, ToolMode
+from modelmeter_server.core.tokens import TokenState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -43,6 +52,7 @@ SENSITIVITIES = numbers(Sensitivity, message_pb2.Sensitivity, "SENSITIVITY_")
 SCHEMA_MODES = numbers(SchemaMode, model_service_pb2.SchemaMode, "SCHEMA_MODE_")
 REASONING_EFFORTS = numbers(ReasoningEffort, model_service_pb2.ReasoningEffort, "REASONING_EFFORT_")
 TOOL_MODES = numbers(ToolMode, message_pb2.ToolChoice.Mode, "MODE_")
+TOKEN_STATES = numbers(TokenState, admin_service_pb2.TokenState, "TOKEN_STATE_")
 ROLES = numbers(Role, message_pb2.Role, "ROLE_")
 TASKS = numbers(Task, model_service_pb2.ModelTask, "MODEL_TASK_")
 INPUT_TYPES = numbers(InputType, embedding_pb2.EmbeddingInputType, "EMBEDDING_INPUT_TYPE_")

@@ -75,6 +75,9 @@ def encode(request: CompletionRequest, model: ModelSpec) -> PreparedRequest:
 
 
 def _impossible(request: CompletionRequest, model: ModelSpec, *, forced: bool) -> Iterator[FieldViolation]:
+    if not model.provider_model.strip("."):
+        # Nothing escapes a dot: the path would lead elsewhere.
+        yield FieldViolation("model", "is no name of a model at this provider")
     dialect = dialect_of(model)
     if forced and dialect and request.reasoning_effort is not None and not dialect.thinks_with_forced_tool:
         fix = "this model cannot think while a tool is forced: use NATIVE mode, or leave the effort out"

@@ -1,0 +1,106 @@
+"""From what a caller shows to the tenant that it stands for."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from modelmeter_server.core.tokens import PREFIX, TokenState, is_token_of, token_id_of
+
+from .principal import NotAuthenticated, Principal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from modelmeter_server.core.tenants import Tenant
+
+    from .jwt_verifier import JwtVerifier
+    from .token_file import TokenFile
+
+MOST_TOKEN_CHARACTERS: Final = 8 * 1024
+"""Of a bearer token; nothing longer is looked at."""
+
+_SCHEME: Final = "bearer "
+
+
+class CallerAuthenticator:
+    """Know the tenants, and the ways to prove that one speaks for them."""
+
+    def __init__(
+        self,
+        tenants: Iterable[Tenant],
+        *,
+        tokens: TokenFile | None = None,
+        jwt: JwtVerifier | None = None,
+        certificates: Mapping[str, str] | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`certificates` are names of client certificates, such as `dns:agent.internal`, and their tenants."""
+        self.tenants = {tenant.name: tenant for tenant in tenants}
+        self.tokens = tokens
+        self._jwt = jwt
+        self._certificates = dict(certificates or {})
+        self._now = now
+
+    @property
+    def knows_certificates(self) -> bool:
+        """Say whether a client certificate can stand for anybody."""
+        return bool(self._certificates)
+
+    async def by_header(self, values: Sequence[str]) -> Principal:
+        """Return who sends these `authorization` headers, of which there may be one.
+
+        Raises NotAuthenticated, and NoKeys where that cannot be judged.
+        """
+        if len(values) != 1:
+            message = "there is more than one authorization header: send one"
+            raise NotAuthenticated(message)
+        header = values[0]
+        token = header[len(_SCHEME) :].strip(" ")
+        if not header.lower().startswith(_SCHEME) or not token:
+            message = "the authorization header is no bearer token: send `authorization: Bearer TOKEN`"
+            raise NotAuthenticated(message)
+        if len(token) > MOST_TOKEN_CHARACTERS:
+            message = f"the token is longer than {MOST_TOKEN_CHARACTERS:,} characters"
+            raise NotAuthenticated(message)
+        if token.startswith(PREFIX) or self._jwt is None:
+            return self._by_token(token)
+        tenant, subject = await self._jwt.tenant_of(token)
+        return self._principal(tenant, f"jwt:{subject}")
+
+    def _by_token(self, token: str) -> Principal:
+        token_id = token_id_of(token)
+        if token_id is None or self.tokens is None:
+            message = "the token is no token of this deployment"
+            raise NotAuthenticated(message)
+        subject = f"token:{token_id}"
+        record = self.tokens.find(token_id)
+        if not is_token_of(record, token) or record is None:
+            message = "the token is no token of this deployment"
+            raise NotAuthenticated(message, subject=subject)
+        state = record.state(self._now())
+        if state is not TokenState.ACTIVE:
+            message = f"the token {'has expired' if state is TokenState.EXPIRED else 'is revoked'}"
+            raise NotAuthenticated(message, subject=subject)
+        return self._principal(record.tenant, subject)
+
+    def by_certificate(self, names: Iterable[str]) -> Principal:
+        """Return whom a client certificate with these names stands for; the first that is known counts.
+
+        Raises NotAuthenticated.
+        """
+        for name in names:
+            tenant = self._certificates.get(name)
+            if tenant is not None:
+                return self._principal(tenant, name)
+        message = "nobody is named: send `authorization: Bearer TOKEN`"
+        if self._certificates:
+            message += ", or a client certificate with a name that a tenant has"
+        raise NotAuthenticated(message)
+
+    def _principal(self, name: str, subject: str) -> Principal:
+        tenant = self.tenants.get(name)
+        if tenant is None:
+            message = "the tenant of this credential is not configured here"
+            raise NotAuthenticated(message, subject=subject)
+        return Principal(tenant=tenant, subject=subject)

@@ -1,0 +1,32 @@
+"""Who a caller turned out to be, or why nobody can say."""
+
+from __future__ import annotations
+
+import msgspec
+
+from modelmeter_server.core.tenants import OPEN, Tenant
+
+
+class Principal(msgspec.Struct, frozen=True, kw_only=True):
+    """A caller who was let in."""
+
+    tenant: Tenant
+    subject: str
+    """What proved it, for the log: the id of a token, the subject of a JWT, a name of a certificate. No secret."""
+
+
+ANYBODY = Principal(tenant=OPEN, subject="anybody")
+"""Every caller of a deployment without `[identity]`."""
+
+
+class NotAuthenticated(Exception):
+    """Nobody vouches for the caller. The message is for the caller; it tells no more than its own credential does."""
+
+    def __init__(self, message: str, *, subject: str = "") -> None:
+        """`subject` is for the log: whom a credential names that did not prove it."""
+        super().__init__(message)
+        self.subject = subject
+
+
+class NoKeys(Exception):
+    """Whether a JWT is good cannot be judged now, because no keys could be had; a later try may be."""
