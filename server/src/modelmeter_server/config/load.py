@@ -16,6 +16,7 @@ from .providers import ProviderReader
 from .server import read_server, refuse_ledger
 from .settings import Settings
 from .tables import Table
+from .telemetry import read_telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,12 +55,25 @@ def load(
         replaced[("server", "listen")] = (list(listen), "option --listen")
     _override(values, replaced, mistakes)
     reader = ProviderReader(environ if read_keys else None, folder)
-    settings = _settings(Table(values, (), mistakes), reader, folder, from_file=file is not None)
+    settings = _settings(
+        Table(values, (), mistakes),
+        reader,
+        folder,
+        environ if read_keys else None,
+        from_file=file is not None,
+    )
     mistakes.raise_if_any()
     return settings if file is not None else with_replay(settings)
 
 
-def _settings(root: Table, provider_reader: ProviderReader, folder: Path, *, from_file: bool) -> Settings:
+def _settings(
+    root: Table,
+    provider_reader: ProviderReader,
+    folder: Path,
+    environ: Mapping[str, str] | None,
+    *,
+    from_file: bool,
+) -> Settings:
     server = read_server(root.table("server"), folder)
     refuse_ledger(root)
     providers = {table.name: provider_reader.read(table) for table in root.named_tables("providers")}
@@ -73,8 +87,9 @@ def _settings(root: Table, provider_reader: ProviderReader, folder: Path, *, fro
             "nothing could be called: there is no model, and no provider has allow_direct_models",
             'add [models."NAME"] with provider and model',
         )
+    telemetry = read_telemetry(root.table("telemetry"), environ)
     root.close()
-    return Settings(server=server, providers=usable, models=models)
+    return Settings(server=server, providers=usable, models=models, telemetry=telemetry)
 
 
 def _read(file: Path) -> str:

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from .answers import Finish
 from .outcomes import Cause, Certainty, Disposition, Kind, Stage
 from .pricing import Cost
 from .usage import Usage
@@ -95,7 +96,7 @@ class PromptCompleted(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
     usage: Usage | None = None
     certainty: Certainty
     cost: Cost | None = None
-    finish: str = ""
+    finish: Finish
     stop_reason: str = ""
     truncated: bool = False
     provider_response_id: str = ""

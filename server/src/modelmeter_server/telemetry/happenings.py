@@ -205,7 +205,7 @@ class Happenings:
         self.tell(
             PromptCompleted,
             to,
-            finish=answer.finish.value,
+            finish=answer.finish,
             stop_reason=self.clean(answer.stop_reason),
             truncated=answer.truncated,
             provider_response_id=self.clean(answer.provider_response_id),
