@@ -5,27 +5,34 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from modelmeter_server.core.embeddings import EmbeddingRequest, is_large_batch
 from modelmeter_server.core.errors import Failure, FieldViolation, failure
+from modelmeter_server.core.journal import DEFAULT_TENANT
+from modelmeter_server.core.ledger_checks import ledger_violations
 from modelmeter_server.core.outcomes import Cause, Kind
 from modelmeter_server.core.request_limits import is_large
 
 from .call import Call
 from .counting import CountLog, plan_count
 from .embedding import plan_embedding
+from .halting import concerns, sentence
 from .inflight import InFlight
-from .plan import Plan, Refused, find_model, plan
+from .plan import Plan, Refused, find_model, plan, with_terms
+from .reconcile import Reconciliation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from modelmeter_server.core.ceilings import Halt
     from modelmeter_server.core.models import ModelSpec
     from modelmeter_server.core.requests import CompletionRequest
     from modelmeter_server.drivers.driver import Driver
+    from modelmeter_server.telemetry.observation import CallWatch, Telemetry
 
     from .catalog import Catalog
+    from .holding import Desk
     from .recorder import Recorder
 
 MAX_CONCURRENT_CALLS = 1000
@@ -44,7 +51,7 @@ PLANNING_THREADS = 2
 more would only take both from the calls under way."""
 
 
-_Make = Callable[["ModelSpec", "Driver", "Sequence[FieldViolation]", str], Plan]
+_Make = Callable[[Any, "ModelSpec", "Driver", "Sequence[FieldViolation]", str], Plan]
 
 
 class Engine:
@@ -57,15 +64,22 @@ class Engine:
         recorder: Recorder,
         *,
         max_concurrent_calls: int = MAX_CONCURRENT_CALLS,
+        telemetry: Telemetry | None = None,
     ) -> None:
-        """Serve the models of `catalog` through `drivers`, which are keyed by the provider instance's name."""
+        """Serve the models of `catalog` through `drivers`, which are keyed by the provider instance's name.
+
+        Without `telemetry` nobody observes the calls.
+        """
+        self.telemetry = telemetry
         self.catalog = catalog
+        self.reconciliation = Reconciliation(catalog, drivers)
         self._drivers = drivers
         self._recorder = recorder
         self._counts = CountLog()
         self._limit = max_concurrent_calls
         self._admitted = 0
         self._draining = False
+        self._desk: Desk | None = None
         self._inflight = InFlight()
         self._planner = ThreadPoolExecutor(PLANNING_THREADS, thread_name_prefix="planning")
 
@@ -79,6 +93,27 @@ class Engine:
         """Say whether new calls are refused because the server is shutting down."""
         return self._draining
 
+    @property
+    def desk(self) -> Desk | None:
+        """Return the ledger as calls use it; `None` on a deployment without one."""
+        return self._desk
+
+    def use_ledger(self, desk: Desk) -> None:
+        """Reserve and settle every call from now on. Once, before the first call."""
+        self._desk = desk
+
+    def halted(self, halt: Halt) -> int:
+        """Cut the calls under way that an operator's halt cuts; return how many there were."""
+        concerned = [
+            call
+            for call in self._inflight.calls
+            if isinstance(call, Call)
+            and concerns(halt, tenant=call.tenant, run_id=call.run_id, model=call.model_asked)
+        ]
+        for call in concerned:
+            call.halt(sentence(halt))
+        return len(concerned)
+
     def start(
         self,
         request: CompletionRequest,
@@ -87,6 +122,7 @@ class Engine:
         deltas: bool = False,
         violations: Sequence[FieldViolation] = (),
         prefix: str = "",
+        tenant: str = DEFAULT_TENANT,
     ) -> Call:
         """Start a completion; it runs whether or not anyone waits for it.
 
@@ -94,11 +130,12 @@ class Engine:
         `violations` are mistakes found before, and `prefix` leads to the request's fields in the caller's message;
         both end up in the refusal, with the engine's own findings.
         """
-        make = functools.partial(plan, request)
         return self._start(
             request,
-            make,
+            self._plan_completion,
             self._recorder,
+            desk=self._desk,
+            tenant=tenant,
             is_large=is_large(request),
             budget=budget,
             deltas=deltas,
@@ -118,10 +155,9 @@ class Engine:
 
         Its outcome is to be read through `core.token_count.costless_outcome`. The arguments are those of `start`.
         """
-        make = functools.partial(plan_count, request)
         large = is_large(request)
         return self._start(
-            request, make, self._counts, is_large=large, budget=budget, found=violations, prefix=prefix
+            request, plan_count, self._counts, is_large=large, budget=budget, found=violations, prefix=prefix
         )
 
     def embed(
@@ -130,11 +166,18 @@ class Engine:
         *,
         budget: float | None = None,
         violations: Sequence[FieldViolation] = (),
+        tenant: str = DEFAULT_TENANT,
     ) -> Call:
-        """Start a batch of embeddings, recorded like a completion. The arguments are those of `start`."""
-        make = functools.partial(plan_embedding, request)
-        large = is_large_batch(request)
-        return self._start(request, make, self._recorder, is_large=large, budget=budget, found=violations)
+        """Start a batch of embeddings, booked like a completion. The arguments are those of `start`."""
+        return self._start(
+            request,
+            plan_embedding,
+            self._recorder,
+            tenant=tenant,
+            is_large=is_large_batch(request),
+            budget=budget,
+            found=violations,
+        )
 
     def _start(
         self,
@@ -142,6 +185,8 @@ class Engine:
         make: _Make,
         recorder: Recorder,
         *,
+        desk: Desk | None = None,
+        tenant: str = DEFAULT_TENANT,
         is_large: bool,
         budget: float | None,
         found: Sequence[FieldViolation],
@@ -149,17 +194,34 @@ class Engine:
         prefix: str = "",
     ) -> Call:
         refusal = self._shed()
-        work = functools.partial(
-            self._plan, name=request.model, make=make, refusal=refusal, found=found, prefix=prefix
-        )
+        work = functools.partial(self._plan, make=make, refusal=refusal, found=found, prefix=prefix)
         provider_budget = None if budget is None else budget - headroom(budget)
         planner = self._planner if refusal is None and is_large else None
-        call = Call(request, work, recorder, budget=provider_budget, deltas=deltas, planner=planner)
+        call = Call(
+            request,
+            work,
+            recorder,
+            budget=provider_budget,
+            deltas=deltas,
+            planner=planner,
+            desk=desk,
+            tenant=tenant,
+            # A count has no bill, and leaves nothing but the RPC's own traces.
+            watch=None if recorder is self._counts else self._watch(request, tenant, streamed=deltas),
+        )
         call.task = self._inflight.launch(call)
         if refusal is None:
             self._admitted += 1
             call.task.add_done_callback(self._release)
         return call
+
+    def _watch(
+        self, request: CompletionRequest | EmbeddingRequest, tenant: str, *, streamed: bool
+    ) -> CallWatch | None:
+        if self.telemetry is None:
+            return None
+        run_id = request.effect.run_id if request.effect is not None else ""
+        return self.telemetry.call_started(request, tenant=tenant, run_id=run_id, streamed=streamed)
 
     def _shed(self) -> Failure | None:
         if self._draining:
@@ -176,8 +238,8 @@ class Engine:
     def _plan(
         self,
         call: Call,
+        request: Any,
         *,
-        name: str,
         make: _Make,
         refusal: Failure | None,
         found: Sequence[FieldViolation],
@@ -185,11 +247,24 @@ class Engine:
     ) -> Plan:
         if refusal is not None:
             raise Refused(refusal)
-        model = find_model(self.catalog, name, found, f"{prefix}model")
+        asked = ledger_violations(request, has_ledger=self._desk is not None)
+        found = [*found, *(FieldViolation(prefix + each.field, each.description) for each in asked)]
+        model = find_model(self.catalog, request.model, found, f"{prefix}model")
         call.model = model
         call.driver = self._drivers[model.provider]
         call.tables = self.catalog.price_tables(model.provider)
-        return make(model, call.driver, found, prefix)
+        return make(request, model, call.driver, found, prefix)
+
+    def _plan_completion(
+        self,
+        request: CompletionRequest,
+        model: ModelSpec,
+        driver: Driver,
+        found: Sequence[FieldViolation],
+        prefix: str,
+    ) -> Plan:
+        planned = plan(request, model, driver, found, prefix)
+        return planned if self._desk is None else with_terms(planned, request)
 
     async def drain(self, limit: float) -> int:
         """Refuse new calls, give those under way `limit` seconds, cut the rest, and wait until all are settled.

@@ -13,7 +13,7 @@ from modelmeter_server.core.insights import Sample, insights
 from modelmeter_server.core.journal import DEFAULT_TENANT
 from modelmeter_server.core.outcomes import Cause, Code, Kind
 from modelmeter_server.engine.plan import mistaken
-from modelmeter_server.telemetry.bus import EventFilter, TooManyWatchers
+from modelmeter_server.telemetry.bus import BusClosed, EventFilter, TooManyWatchers
 
 from .convert_event import SEVERITY_WORDS, EventMessages
 from .convert_insights import fill_insights
@@ -58,6 +58,8 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
         try:
             await context.write(event_service_pb2.WatchEventsResponse())
             await self._relay(watcher, context)
+        except BusClosed:
+            await _end(context, _closing())
         finally:
             watcher.close()
 
@@ -145,6 +147,11 @@ def _chosen(
 def _crowded() -> Failure:
     message = "as many watch the events of this server as may"
     return failure(Kind.OVERLOADED, message, cause=Cause.LIMIT, code=Code.RESOURCE_EXHAUSTED)
+
+
+def _closing() -> Failure:
+    message = "this server is shutting down; another one may be watched"
+    return failure(Kind.DRAINING, message, cause=Cause.DRAIN)
 
 
 async def _end(context: Context, failed: Failure) -> NoReturn:

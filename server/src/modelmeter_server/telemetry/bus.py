@@ -29,6 +29,10 @@ class TooManyWatchers(Exception):
     """As many watch as may."""
 
 
+class BusClosed(Exception):
+    """Nothing will be told any more: the server shuts down."""
+
+
 class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which events are wanted; what is empty does not narrow, and together they all must hold."""
 
@@ -94,14 +98,19 @@ class Watcher:
             self._bus.lost += 1
         events.append(event)
         if self._woken is not None and len(events) >= self._enough:
-            self._wake()
+            self.wake()
 
     async def next(self) -> tuple[int, list[Event]]:
-        """Wait for events and return how many were lost before them, and up to a batch of them, the oldest first."""
-        if not self._events:
+        """Wait for events and return how many were lost before them, and up to a batch of them, the oldest first.
+
+        Raises BusClosed once nothing is left and nothing will come.
+        """
+        if not self._events and not self._bus.is_closed:
             await self._wait(1, None)
-        if len(self._events) < BATCH:
+        if len(self._events) < BATCH and not self._bus.is_closed:
             await self._wait(BATCH, BATCH_SECONDS)
+        if not self._events and self._bus.is_closed:
+            raise BusClosed
         lost, self._lost = self._lost, 0
         return lost, [self._events.popleft() for _ in range(min(BATCH, len(self._events)))]
 
@@ -113,7 +122,7 @@ class Watcher:
         loop = asyncio.get_running_loop()
         self._enough = enough
         self._woken = loop.create_future()
-        timer = None if seconds is None else loop.call_later(seconds, self._wake)
+        timer = None if seconds is None else loop.call_later(seconds, self.wake)
         try:
             await self._woken
         finally:
@@ -121,7 +130,8 @@ class Watcher:
             if timer is not None:
                 timer.cancel()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """End a wait early."""
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
@@ -137,6 +147,14 @@ class EventBus:
         self._waiting = waiting
         self._most = watchers
         self._watchers: tuple[Watcher, ...] = ()
+        self.is_closed = False
+        """Whether nothing will be told any more."""
+
+    def close(self) -> None:
+        """Let watchers read what waits, and then end."""
+        self.is_closed = True
+        for watcher in self._watchers:
+            watcher.wake()
 
     @property
     def is_wanted(self) -> bool:

@@ -5,6 +5,7 @@ Spans hold names, numbers and verdicts, never content.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import trace
@@ -101,9 +102,8 @@ class Spans:
         """Write one span for each attempt; `started` says when each began, in nanoseconds since the epoch."""
         context = None if place.span is None else trace.set_span_in_context(place.span)
         for attempt in attempts:
-            if attempt.number not in started:
-                continue
-            begun = started[attempt.number]
+            length = int(attempt.elapsed * _NANOS)
+            begun = started.get(attempt.number, time.time_ns() - length)
             attributes = self._attributes(outcome, attempt, operation, to)
             span = self._tracer.start_span(
                 f"{operation} {attributes[names.REQUEST_MODEL]}",
@@ -116,7 +116,7 @@ class Spans:
                 span.set_attributes(self._of_the_answer(outcome))
             if attempt.kind is not None or (attempt is attempts[-1] and isinstance(outcome.result, Failure)):
                 span.set_status(Status(StatusCode.ERROR))
-            span.end(begun + int(attempt.elapsed * _NANOS))
+            span.end(begun + length)
 
     def _attributes(
         self, outcome: CallOutcome, attempt: Attempt, operation: str, to: Belonging

@@ -3,5 +3,6 @@
 from .capabilities import CAPABILITIES
 from .count import count
 from .encode import encode
+from .reconcile import RECONCILER
 
-__all__ = ["CAPABILITIES", "count", "encode"]
+__all__ = ["CAPABILITIES", "RECONCILER", "count", "encode"]
