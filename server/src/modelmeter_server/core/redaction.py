@@ -32,7 +32,7 @@ _KEYS: Final = re.compile(
     \b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}               # OpenAI, Anthropic, OpenRouter and their kin
     | \bgsk_[A-Za-z0-9]{20,} | \bxai-[A-Za-z0-9]{20,} | \bhf_[A-Za-z0-9]{20,}
     | \bAIza[A-Za-z0-9_-]{30,} | \bya29\.[A-Za-z0-9_.-]{16,}      # Google
-    | \b(?:AKIA|ASIA|ABIA)[A-Z0-9]{16}\b | \bABSK[A-Za-z0-9+/=]{20,} # AWS
+    | \b(?:AKIA|ASIA|ABIA)[A-Z0-9]{16,} | \bABSK[A-Za-z0-9+/=]{20,} # AWS
     | \bgh[pousr]_[A-Za-z0-9]{20,} | \bgithub_pat_[A-Za-z0-9_]{20,}
     | \bxox[abeprs]-[A-Za-z0-9-]{10,}
     | \beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+   # JSON web tokens
@@ -40,7 +40,10 @@ _KEYS: Final = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_BEARER: Final = re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE)
+# A word of prose such as "basic research" has neither capitals nor digits.
+_BEARER: Final = re.compile(
+    r"\b((?i:Bearer))\s+[A-Za-z0-9._~+/=-]{6,}|\b((?i:Basic))\s+(?=[a-z]*[A-Z0-9+/=])[A-Za-z0-9+/=]{6,}"
+)
 _NAMED: Final = re.compile(
     r"""\b((?:x[-_])?(?:api|goog[-_]api|access|auth|secret)[-_]?(?:key|token)|authorization|password|passwd
     |client[-_]secret)(\\?["']?\s*[:=]\s*\\?["']?)(?!\[redacted\])[^\s"'\\,;&}\]]{4,}""",
@@ -107,7 +110,7 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True):
 
 def without_keys(text: str) -> str:
     """Return the text without anything that looks like a provider's key, a bearer token or a named secret."""
-    text = _BEARER.sub(rf"\1 {REDACTED}", text)
+    text = _BEARER.sub(lambda found: f"{found[1] or found[2]} {REDACTED}", text)
     text = _NAMED.sub(rf"\1\2{REDACTED}", text)
     return _KEYS.sub(REDACTED, text)
 
