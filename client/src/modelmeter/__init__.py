@@ -13,11 +13,14 @@ tree of them opens `modelmeter.errors`. `modelmeter.v1` holds the generated mess
 from __future__ import annotations
 
 from ._async import AsyncClient, AsyncCompletionStream
+from ._async_events import AsyncEvents
 from ._async_ledger import AsyncLedger
 from ._channel import DEFAULT_TIMEOUT
+from ._event_messages import EventOptions
 from ._ledger_requests import CallFilter, SpendOptions
 from ._requests import CompleteOptions, EmbedOptions, Prompt
 from ._sync import Client, CompletionStream
+from ._sync_events import Events
 from ._sync_ledger import Ledger
 from ._version import __version__
 from .enums import (
@@ -30,6 +33,7 @@ from .enums import (
     EffectOutcome,
     EmbeddingInputType,
     ErrorKind,
+    EventSeverity,
     Finish,
     GroupBy,
     HaltMode,
@@ -117,6 +121,7 @@ from .results import (
     TokenCount,
     Usage,
 )
+from .watched import Distribution, Event, EventBatch, Insights, InsightsSpend
 
 __all__ = [
     "DEFAULT_TIMEOUT",
@@ -124,6 +129,7 @@ __all__ = [
     "Amount",
     "AsyncClient",
     "AsyncCompletionStream",
+    "AsyncEvents",
     "AsyncLedger",
     "Attempt",
     "Audio",
@@ -149,6 +155,7 @@ __all__ = [
     "Cost",
     "CostSource",
     "Disposition",
+    "Distribution",
     "DivergedError",
     "Document",
     "DrainingError",
@@ -158,6 +165,11 @@ __all__ = [
     "EmbeddingInputType",
     "Embeddings",
     "ErrorKind",
+    "Event",
+    "EventBatch",
+    "EventOptions",
+    "EventSeverity",
+    "Events",
     "FieldViolation",
     "Figure",
     "Finish",
@@ -167,6 +179,8 @@ __all__ = [
     "HaltedError",
     "HostedTool",
     "Image",
+    "Insights",
+    "InsightsSpend",
     "Landing",
     "Ledger",
     "LedgerCall",

@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 
 from ._asking import ASK_SECONDS, is_worth_asking, verdict
+from ._async_events import AsyncEvents
 from ._async_ledger import AsyncLedger
 from ._channel import DEFAULT_TIMEOUT, Metadata, call_metadata, channel_options, check_token, deadline
 from ._lost import CallRecord, error_without_outcome
@@ -27,6 +28,7 @@ from ._status import error_at_end, error_from_rpc
 from ._stream import StreamProgress
 from .errors import LostContactError, ModelmeterError
 from .events import StreamEvent, TextDelta
+from .v1.event_service_pb2_grpc import EventServiceStub
 from .v1.ledger_service_pb2_grpc import LedgerServiceStub
 from .v1.model_service_pb2 import (
     CompleteRequest,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
     from .results import Completion, Embeddings, Model, TokenCount
     from .v1 import completion_pb2
+    from .v1.event_service_pb2_grpc import EventServiceAsyncStub
     from .v1.ledger_service_pb2_grpc import LedgerServiceAsyncStub
     from .v1.model_service_pb2_grpc import ModelServiceAsyncStub
 
@@ -177,11 +180,15 @@ class AsyncClient:
         self._token = token
         self._timeout = timeout
         self._owned: grpc.aio.Channel | None = None
-        self._open_stubs: tuple[ModelServiceAsyncStub, LedgerServiceAsyncStub] | None = None
+        self._open_stubs: (
+            tuple[ModelServiceAsyncStub, LedgerServiceAsyncStub, EventServiceAsyncStub] | None
+        ) = None
         self._closed = False
         self._ask_seconds = ask_ledger
         self.ledger = AsyncLedger(self._ledger_stub, self._unary, self._parts)
         """What calls cost, and what may still be spent."""
+        self.events = AsyncEvents(self._event_stub, self._unary, self._parts)
+        """What happens to calls, live and in sum."""
 
     async def complete(
         self,
@@ -317,13 +324,20 @@ class AsyncClient:
     def _ledger_stub(self) -> LedgerServiceAsyncStub:
         return self._stubs()[1]
 
-    def _stubs(self) -> tuple[ModelServiceAsyncStub, LedgerServiceAsyncStub]:
+    def _event_stub(self) -> EventServiceAsyncStub:
+        return self._stubs()[2]
+
+    def _stubs(self) -> tuple[ModelServiceAsyncStub, LedgerServiceAsyncStub, EventServiceAsyncStub]:
         if self._closed:
             message = "the client is closed"
             raise RuntimeError(message)
         if self._open_stubs is None:
             channel = self._channel()
-            self._open_stubs = ModelServiceStub(channel), LedgerServiceStub(channel)
+            self._open_stubs = (
+                ModelServiceStub(channel),
+                LedgerServiceStub(channel),
+                EventServiceStub(channel),
+            )
         return self._open_stubs
 
     async def _asked(self, lost: ModelmeterError) -> completion_pb2.Completion:
