@@ -54,12 +54,14 @@ async def test_events_are_watched_until_the_block_is_left(face):
 
 
 async def test_what_is_recent_and_what_it_adds_up_to():
-    async with serving(ScriptedDriver(answering()), telemetry=Telemetry()) as running:
-        async with AsyncClient(running.address) as client:
-            await running.ask(labels={"conversation_id": "chat-1"})
-            kinds = [event.kind async for event in client.events.recent(page_size=2)]
-            insights = await client.events.insights(window=60, conversation_id="chat-1")
-            nothing = await client.events.insights(run_id="none")
+    async with (
+        serving(ScriptedDriver(answering()), telemetry=Telemetry()) as running,
+        AsyncClient(running.address) as client,
+    ):
+        await running.ask(labels={"conversation_id": "chat-1"})
+        kinds = [event.kind async for event in client.events.recent(page_size=2)]
+        insights = await client.events.insights(window=60, conversation_id="chat-1")
+        nothing = await client.events.insights(run_id="none")
     assert kinds == ["prompt.completed", "attempt", "prompt.started"]
     assert (insights.calls, insights.total[0].output_tokens) == (1, 9)
     assert insights.by_model[0].name == "claude"
@@ -82,11 +84,12 @@ async def test_the_sync_client_tells_the_same():
 
 @pytest.mark.parametrize("face", ["async", "sync"])
 async def test_a_server_that_cannot_be_reached_is_no_event(face):
+    if face == "async":
+        watching = watch_async("127.0.0.1:1", lambda: None)
+    else:
+        watching = asyncio.to_thread(watch_sync, "127.0.0.1:1", lambda: None)
     with pytest.raises(modelmeter.NotConnectedError):
-        if face == "async":
-            await watch_async("127.0.0.1:1", lambda: None)
-        else:
-            await asyncio.to_thread(watch_sync, "127.0.0.1:1", lambda: None)
+        await watching
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=KINDS.values())
@@ -113,6 +116,7 @@ def test_a_kind_that_is_newer_than_the_client_has_no_fact():
 
 
 def test_a_word_that_is_no_severity_is_refused_before_anything_is_sent():
-    with Client("127.0.0.1:1") as client, pytest.raises(ValueError, match="EventSeverity"):
-        with client.events.watch(min_severity="loud"):
-            pass
+    with Client("127.0.0.1:1") as client:
+        watching = client.events.watch(min_severity="loud")
+        with pytest.raises(ValueError, match="EventSeverity"):
+            watching.__enter__()

@@ -115,7 +115,8 @@ async def test_every_kind_of_failure_is_told_with_its_bill(kind):
     event = seen.event("prompt.failed")
     assert (event.error_kind, event.certainty, event.cause) == (kind, certainty, Cause.PROVIDER)
     assert (event.usage is not None, event.cost is not None) == (told, told)
-    assert (event.message, event.provider_code) == ("it went wrong", "odd_code")
+    assert event.provider_code == "odd_code"
+    assert event.message == TABLE[kind].meaning  # a provider's words may echo a prompt
     (rpc,), (attempt,) = seen.rpc_spans, seen.attempt_spans
     assert (rpc.attributes[names.RPC_STATUS], rpc.attributes[names.ERROR_TYPE]) == (code, code)
     assert attempt.attributes[names.ERROR_TYPE] == kind.value

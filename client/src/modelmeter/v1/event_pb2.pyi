@@ -442,7 +442,7 @@ class PromptFailed(_message.Message):
     disposition: _error_pb2.Disposition.ValueType
     """Whether it reached the provider and generated."""
     message: _builtins.str
-    """What happened, redacted and cut to 512 bytes."""
+    """What happened, without the words of a provider or a caller, which echo prompts; at most 512 bytes."""
     retryable: _builtins.bool
     """Whether repeating the same call can help and cannot buy the answer twice."""
     provider_code: _builtins.str

@@ -119,6 +119,7 @@ class PromptFailed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="pr
     stage: Stage
     disposition: Disposition
     message: str = ""
+    """What happened, without the words of a provider or a caller: those echo prompts."""
     retryable: bool = False
     provider_code: str = ""
     http_status: int | None = None

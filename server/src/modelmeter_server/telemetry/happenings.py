@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from modelmeter_server.core.embeddings import EmbeddingRequest, Embeddings
-from modelmeter_server.core.errors import Failure
+from modelmeter_server.core.errors import TABLE, Failure
 from modelmeter_server.core.events import (
     SCHEMA_VERSION,
     AttemptEnded,
@@ -26,7 +26,7 @@ from modelmeter_server.core.events import (
     Severity,
     SoftLimitPassed,
 )
-from modelmeter_server.core.outcomes import Kind
+from modelmeter_server.core.outcomes import Cause, Kind
 from modelmeter_server.core.redaction import Redaction
 from modelmeter_server.core.sampling import Sampling
 from modelmeter_server.core.text import cut_utf8
@@ -228,7 +228,7 @@ class Happenings:
             cause=failed.cause,
             stage=failed.stage,
             disposition=failed.disposition,
-            message=self.clean(failed.message, MESSAGE_BYTES),
+            message=self._sentence(failed),
             retryable=failed.retryable,
             provider_code=self.clean(failed.provider_code),
             http_status=failed.http_status,
@@ -239,6 +239,12 @@ class Happenings:
             total_time=times.total,
             **self._bill(outcome),
         )
+
+    def _sentence(self, failed: Failure) -> str:
+        """Return what happened without the words of a provider or a caller: they echo prompts."""
+        if failed.kind is Kind.REFUSED or failed.cause is Cause.PROVIDER:
+            return TABLE[failed.kind].meaning
+        return self.clean(failed.message, MESSAGE_BYTES)
 
     # Hosted tools
 
