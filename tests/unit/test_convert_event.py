@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import given
+from hypothesis import strategies as st
 
-from modelmeter.v1 import event_pb2
-from modelmeter_server.core.events import KINDS, Event, kind_of
-from modelmeter_server.rpc.convert_event import EventMessages, event_message
+from modelmeter.v1 import event_pb2, event_service_pb2
+from modelmeter_server.core.events import KINDS, Event, Retried, kind_of
+from modelmeter_server.rpc import convert_event
+from modelmeter_server.rpc.convert_event import EventBytes, event_message
 from tests.support.event_values import events
 
 FACTS = {each.message_type.name: each for each in event_pb2.Event.DESCRIPTOR.oneofs_by_name["fact"].fields}
+EVENT = Retried(version=1, occurred_at=1, tick=1, tenant="default", number=2, target="scripted")
 ENVELOPE = set(Event.__struct_fields__)
 
 
@@ -48,15 +52,26 @@ def test_every_message_of_the_oneof_is_a_kind():
     assert all(field.type == FieldDescriptor.TYPE_MESSAGE for field in FACTS.values())
 
 
-@given(events)
-def test_watchers_share_the_message_of_an_event(event):
-    messages = EventMessages(kept=1)
-    assert messages.of(event) is messages.of(event)
+@given(st.lists(events, max_size=5), st.integers(0, 9))
+def test_a_batch_is_what_the_generated_message_would_be(batch, lost):
+    response = event_service_pb2.WatchEventsResponse.FromString(EventBytes().batch(lost, batch))
+    assert response.HasField("gap") == bool(lost)
+    assert response.gap.lost == lost
+    first = {}
+    for event in batch:  # events of one process never share a tick
+        first.setdefault(event.tick, event)
+    assert list(response.events) == [event_message(first[event.tick]) for event in batch]
 
 
-@given(events, events)
-def test_no_more_messages_are_kept_than_are_bounded(one, other):
-    messages = EventMessages(kept=1)
-    first = messages.of(one)
-    messages.of(other)
-    assert (messages.of(one) is first) == (one.tick == other.tick)
+def test_an_event_is_serialised_once_for_all_watchers(monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        convert_event, "event_message", lambda event: made.append(event) or event_message(event)
+    )
+    shared = EventBytes(kept=2)
+    batch = [msgspec.structs.replace(EVENT, tick=tick) for tick in range(2)]
+    assert shared.batch(0, batch) == shared.batch(0, batch)
+    assert len(made) == 2
+    shared.batch(0, [msgspec.structs.replace(EVENT, tick=2)])
+    shared.batch(0, batch[:1])  # it was the oldest, and is made anew
+    assert len(made) == 4

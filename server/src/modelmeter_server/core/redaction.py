@@ -51,6 +51,10 @@ _NAMED: Final = re.compile(
 )
 
 
+_SHORTEST: Final = 11
+"""Characters of `apikey=1234`, the shortest text that holds a secret by these rules."""
+
+
 @unique
 class ToolRule(Enum):
     """What becomes of the payloads of one tool."""
@@ -110,6 +114,8 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True):
 
 def without_keys(text: str) -> str:
     """Return the text without anything that looks like a provider's key, a bearer token or a named secret."""
+    if len(text) < _SHORTEST:
+        return text
     text = _BEARER.sub(lambda found: f"{found[1] or found[2]} {REDACTED}", text)
     text = _NAMED.sub(rf"\1\2{REDACTED}", text)
     return _KEYS.sub(REDACTED, text)

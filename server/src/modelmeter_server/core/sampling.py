@@ -28,6 +28,11 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     key: bytes = b"modelmeter"
     """Deployments with the same key keep the same calls."""
 
+    @property
+    def keeps_all(self) -> bool:
+        """Say whether everything is shown."""
+        return not self.rates and bounded(self.rate) >= 1
+
     def keeps(self, event: Event) -> bool:
         """Say whether the event is shown."""
         family = family_of(type(event))

@@ -6,7 +6,10 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from modelmeter.v1 import event_service_pb2, event_service_pb2_grpc
+import grpc
+
+from modelmeter.v1 import event_service_pb2 as pb
+from modelmeter.v1 import event_service_pb2_grpc
 from modelmeter_server.core.errors import Failure, failure
 from modelmeter_server.core.events import KINDS
 from modelmeter_server.core.insights import Sample, insights
@@ -15,7 +18,7 @@ from modelmeter_server.core.outcomes import Cause, Code, Kind
 from modelmeter_server.engine.plan import mistaken
 from modelmeter_server.telemetry.bus import BusClosed, EventFilter, TooManyWatchers
 
-from .convert_event import SEVERITY_WORDS, EventMessages
+from .convert_event import SEVERITY_WORDS, EventBytes, event_message
 from .convert_insights import fill_insights
 from .convert_request import Violations
 from .paging import page_size, page_token, position
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
     Context = ServicerContext[Any, Any]
 
+SERVICE: Final = pb.DESCRIPTOR.services_by_name["EventService"].full_name
 _KINDS: Final = frozenset(KINDS.values())
 _MICROS: Final = 1_000_000
 
@@ -41,10 +45,29 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
         self._telemetry = telemetry
         self._process = process
         self._tenant = tenant
-        self._messages = EventMessages()
+        self._bytes = EventBytes()
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """Return the handlers to register: batches are written as bytes, so that watchers share the work."""
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "WatchEvents": grpc.unary_stream_rpc_method_handler(
+                self.WatchEvents, pb.WatchEventsRequest.FromString, None
+            ),
+            "QueryEvents": grpc.unary_unary_rpc_method_handler(
+                self.QueryEvents,
+                pb.QueryEventsRequest.FromString,
+                pb.QueryEventsResponse.SerializeToString,
+            ),
+            "GetInsights": grpc.unary_unary_rpc_method_handler(
+                self.GetInsights,
+                pb.GetInsightsRequest.FromString,
+                pb.GetInsightsResponse.SerializeToString,
+            ),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     async def WatchEvents(  # type: ignore[override]  # writes by itself: it hears of a leaving caller in one shape
-        self, request: event_service_pb2.WatchEventsRequest, context: Context
+        self, request: pb.WatchEventsRequest, context: Context
     ) -> None:
         """Send events as they come, until the caller leaves."""
         found = Violations("filter.")
@@ -56,7 +79,7 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
         except TooManyWatchers:
             await _end(context, _crowded())
         try:
-            await context.write(event_service_pb2.WatchEventsResponse())
+            await context.write(b"")
             await self._relay(watcher, context)
         except BusClosed:
             await _end(context, _closing())
@@ -66,15 +89,9 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
     async def _relay(self, watcher: Watcher, context: Context) -> None:
         while True:
             lost, events = await watcher.next()
-            response = event_service_pb2.WatchEventsResponse()
-            if lost:
-                response.gap.lost = lost
-            response.events.extend([self._messages.of(event) for event in events])
-            await context.write(response)
+            await context.write(self._bytes.batch(lost, events))
 
-    async def QueryEvents(
-        self, request: event_service_pb2.QueryEventsRequest, context: Context
-    ) -> event_service_pb2.QueryEventsResponse:
+    async def QueryEvents(self, request: pb.QueryEventsRequest, context: Context) -> pb.QueryEventsResponse:
         """Return a page of the latest events."""
         found = Violations()
         size = page_size(request.page_size, found)
@@ -88,14 +105,12 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
         before = int(after) if after else None
         events = self._telemetry.bus.recent(wanted, before=before, limit=size + 1)
         page = events[:size]
-        response = event_service_pb2.QueryEventsResponse(events=[self._messages.of(each) for each in page])
+        response = pb.QueryEventsResponse(events=map(event_message, page))
         if len(events) > size:
             response.next_page_token = page_token(str(page[-1].tick))
         return response
 
-    async def GetInsights(
-        self, request: event_service_pb2.GetInsightsRequest, context: Context
-    ) -> event_service_pb2.GetInsightsResponse:
+    async def GetInsights(self, request: pb.GetInsightsRequest, context: Context) -> pb.GetInsightsResponse:
         """Return the aggregates of the latest calls."""
         found = Violations()
         window = request.window.ToMicroseconds() if request.HasField("window") else None
@@ -104,14 +119,12 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
         if found:
             await _end(context, mistaken(found))
         samples = _chosen(self._telemetry.samples(self._tenant), request, window)
-        response = event_service_pb2.GetInsightsResponse(
-            most_calls=self._telemetry.most_samples, process=self._process
-        )
+        response = pb.GetInsightsResponse(most_calls=self._telemetry.most_samples, process=self._process)
         # Sorting thousands of times takes milliseconds, which calls under way need not wait for.
         fill_insights(response.insights, await asyncio.to_thread(insights, samples))
         return response
 
-    def _filter(self, asked: event_service_pb2.EventFilter, found: Violations) -> EventFilter:
+    def _filter(self, asked: pb.EventFilter, found: Violations) -> EventFilter:
         unknown = [kind for kind in asked.kinds if kind not in _KINDS]
         if unknown:
             found.add("kinds", f"names unknown kinds; known are {', '.join(sorted(_KINDS))}")
@@ -130,9 +143,7 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
         )
 
 
-def _chosen(
-    samples: list[Sample], request: event_service_pb2.GetInsightsRequest, window: int | None
-) -> list[Sample]:
+def _chosen(samples: list[Sample], request: pb.GetInsightsRequest, window: int | None) -> list[Sample]:
     since = 0 if window is None else time.time_ns() // 1_000 - window
     return [
         each

@@ -12,7 +12,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from modelmeter.v1 import (
     event_service_pb2,
-    event_service_pb2_grpc,
     ledger_service_pb2,
     ledger_service_pb2_grpc,
     model_service_pb2,
@@ -154,7 +153,7 @@ def add_services(
     ledger_service_pb2_grpc.add_LedgerServiceServicer_to_server(ledger, server)
     if events is not None:
         check_handlers(events, event_service_pb2.DESCRIPTOR.services_by_name["EventService"])
-        event_service_pb2_grpc.add_EventServiceServicer_to_server(events, server)
+        server.add_generic_rpc_handlers((events.handlers(),))
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     if reflection:
         server.add_generic_rpc_handlers(reflection_handlers((SERVICE, LEDGER, EVENTS, HEALTH)))

@@ -82,18 +82,20 @@ class Watcher:
 
     def __init__(self, bus: EventBus, wanted: EventFilter, waiting: int) -> None:
         self._bus = bus
-        self._wanted = wanted
+        self._tenant = wanted.tenant
+        self._wanted = wanted if wanted.narrows else None
         self._events: deque[Event] = deque(maxlen=waiting)
+        self._most = waiting
         self._lost = 0
         self._woken: asyncio.Future[None] | None = None
         self._enough = 1
 
     def put(self, event: Event) -> None:
         """Take an event if it is wanted, in the place of the oldest when there is no room."""
-        if not self._wanted.takes(event):
+        if event.tenant != self._tenant or (self._wanted is not None and not self._wanted.takes(event)):
             return
         events = self._events
-        if len(events) == events.maxlen:
+        if len(events) == self._most:
             self._lost += 1
             self._bus.lost += 1
         events.append(event)

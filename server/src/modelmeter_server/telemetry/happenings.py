@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from modelmeter_server.core.embeddings import EmbeddingRequest, Embeddings
@@ -50,6 +51,9 @@ NAME_BYTES: Final = 256
 CONVERSATION_LABEL: Final = "conversation_id"
 """The label by which callers say which conversation a call belongs to."""
 
+_CLEANED: Final = 1_024
+"""Names that are remembered with what is left of them: most calls name the same models and the same reasons."""
+
 _GRAVE: Final = (Kind.UNACCOUNTED, Kind.BUG)
 _Event = TypeVar("_Event", bound=Event)
 
@@ -83,9 +87,11 @@ class Happenings:
         """With `payloads`, what the provider's own tools were asked and gave is told, redacted and cut."""
         self._bus = bus
         self._redaction = redaction or Redaction()
-        self._sampling = sampling or Sampling()
+        sampling = sampling or Sampling()
+        self._sampling = None if sampling.keeps_all else sampling
         self._payloads = payloads
         self._ticks = itertools.count(1)
+        self._cleaned = lru_cache(_CLEANED)(self._redaction.message)
 
     @property
     def is_wanted(self) -> bool:
@@ -113,12 +119,15 @@ class Happenings:
             severity=severity,
             **fields,
         )
-        if self._sampling.keeps(event):
+        if self._sampling is None or self._sampling.keeps(event):
             self._bus.publish(event)
 
     def clean(self, text: str | None, limit: int = NAME_BYTES) -> str:
         """Return text from outside as it may stand in an event."""
-        return self._redaction.message(text, limit) if text else ""
+        if not text:
+            return ""
+        # Sentences are too many to be remembered.
+        return self._cleaned(text, limit) if limit == NAME_BYTES else self._redaction.message(text, limit)
 
     # Calls
 
