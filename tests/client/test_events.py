@@ -13,9 +13,9 @@ from modelmeter_server.rpc.convert_event import event_message
 from modelmeter_server.telemetry.observation import Telemetry
 from tests.support.event_values import events_of
 from tests.support.running_server import serving
-from tests.support.scripted_driver import Broken, ScriptedDriver, Written, answering, opening, text
+from tests.support.scripted_driver import Broken, ScriptedDriver, Step, Written, answering, opening, text
 
-FAILING = [Written(), opening(), text("He"), Broken()]
+FAILING: list[Step] = [Written(), opening(), text("He"), Broken()]
 
 
 def watch_sync(address: str, ready, **wanted) -> list[modelmeter.Event]:

@@ -8,6 +8,7 @@ import grpc
 import msgspec
 import pytest
 
+from modelmeter.v1 import event_pb2
 from modelmeter.v1 import event_service_pb2 as pb
 from modelmeter.v1.event_service_pb2_grpc import EventServiceStub
 from modelmeter_server.core.insights import Sample
@@ -35,7 +36,7 @@ async def test_a_watcher_sees_the_events_of_a_call_in_order():
     async with serving(ScriptedDriver(answering()), telemetry=Telemetry()) as running:
         call = await watching(running)
         await running.ask(labels={"conversation_id": "chat-1"})
-        events = []
+        events: list[event_pb2.Event] = []
         while len(events) < 3:
             events += (await call.read()).events
         call.cancel()

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from opentelemetry.trace import StatusCode
 
-from modelmeter.v1 import ledger_service_pb2, model_service_pb2
+from modelmeter.v1 import ledger_service_pb2, model_service_pb2, usage_pb2
 from modelmeter_server.core.errors import TABLE, failure
 from modelmeter_server.core.outcomes import Cause, Certainty, Kind, Stage
 from modelmeter_server.core.pricing import PriceTable, Tier
@@ -267,7 +267,7 @@ async def test_halts_and_reconciliations_are_told(ledger):
         await stub.SetHalt(pb.SetHaltRequest(halt=pb.Halt(subject=subject, mode=pb.HALT_MODE_CUT)))
         await call
         await stub.ClearHalt(pb.ClearHaltRequest(subject=subject))
-        figure = pb.OperatorFigure(certainty="CERTAINTY_EXACT", reason="the invoice says so")
+        figure = pb.OperatorFigure(certainty=usage_pb2.CERTAINTY_EXACT, reason="the invoice says so")
         figure.usage.input_tokens, figure.usage.output_tokens = 25, 4
         call_id = seen.event("prompt.failed").call_id
         await stub.ReconcileCall(pb.ReconcileCallRequest(call_id=call_id, figure=figure))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
 
-from modelmeter_server.core.events import Event, kind_of
+from modelmeter_server.core.events import kind_of
 from modelmeter_server.core.redaction import Redaction
 from modelmeter_server.telemetry.bus import EventFilter
 from modelmeter_server.telemetry.observation import Telemetry
@@ -31,7 +31,7 @@ class Observed:
         provider.add_span_processor(SimpleSpanProcessor(self._exporter))
         self.telemetry.spans = Spans(provider, redaction, old_names=old_names)
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[Any]:
         """Return all events, the oldest first."""
         return self.telemetry.bus.recent(EventFilter(tenant="default"), before=None, limit=10**6)[::-1]
 
@@ -44,17 +44,17 @@ class Observed:
         (found,) = [event for event in self.events() if kind_of(event) == kind]
         return found
 
-    def spans(self, kind: SpanKind) -> list[ReadableSpan]:
+    def spans(self, kind: SpanKind) -> list[Any]:
         """Return the spans that ended, of the server or of its requests to providers."""
         return [span for span in self._exporter.get_finished_spans() if span.kind is kind]
 
     @property
-    def rpc_spans(self) -> list[ReadableSpan]:
+    def rpc_spans(self) -> list[Any]:
         """Return those of RPCs."""
         return self.spans(SpanKind.SERVER)
 
     @property
-    def attempt_spans(self) -> list[ReadableSpan]:
+    def attempt_spans(self) -> list[Any]:
         """Return those of requests to providers."""
         return self.spans(SpanKind.CLIENT)
 
@@ -63,8 +63,11 @@ class Observed:
         data = metrics_data(self.telemetry.meters, Resource.create({}), 1, 2)
         return {
             metric.name: [
-                (dict(point.attributes or {}), getattr(point, "count", None) or getattr(point, "value", 0))
-                for point in metric.data.data_points
+                (
+                    dict(point.attributes or {}),
+                    float(getattr(point, "count", getattr(point, "value", 0))),
+                )
+                for point in cast("list[Any]", metric.data.data_points)
             ]
             for metric in data.resource_metrics[0].scope_metrics[0].metrics
         }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
@@ -14,7 +16,10 @@ from modelmeter_server.rpc import convert_event
 from modelmeter_server.rpc.convert_event import EventBytes, event_message
 from tests.support.event_values import events
 
-FACTS = {each.message_type.name: each for each in event_pb2.Event.DESCRIPTOR.oneofs_by_name["fact"].fields}
+FACTS: dict[str, Any] = {
+    str(each.message_type and each.message_type.name): each
+    for each in event_pb2.Event.DESCRIPTOR.oneofs_by_name["fact"].fields
+}
 EVENT = Retried(version=1, occurred_at=1, tick=1, tenant="default", number=2, target="scripted")
 ENVELOPE = set(Event.__struct_fields__)
 
@@ -32,7 +37,7 @@ def test_every_event_becomes_a_message_that_survives_the_wire(event):
 @given(events)
 def test_texts_and_numbers_are_told_as_they_are(event):
     message = event_message(event)
-    fact = getattr(message, message.WhichOneof("fact"))
+    fact = getattr(message, str(message.WhichOneof("fact")))
     for field in fact.DESCRIPTOR.fields:
         told, known = getattr(fact, field.name), getattr(event, field.name)
         if field.message_type is None and field.enum_type is None:
@@ -57,17 +62,20 @@ def test_a_batch_is_what_the_generated_message_would_be(batch, lost):
     response = event_service_pb2.WatchEventsResponse.FromString(EventBytes().batch(lost, batch))
     assert response.HasField("gap") == bool(lost)
     assert response.gap.lost == lost
-    first = {}
+    first: dict[int, Event] = {}
     for event in batch:  # events of one process never share a tick
         first.setdefault(event.tick, event)
     assert list(response.events) == [event_message(first[event.tick]) for event in batch]
 
 
 def test_an_event_is_serialised_once_for_all_watchers(monkeypatch):
-    made = []
-    monkeypatch.setattr(
-        convert_event, "event_message", lambda event: made.append(event) or event_message(event)
-    )
+    made: list[Event] = []
+
+    def make(event: Event) -> event_pb2.Event:
+        made.append(event)
+        return event_message(event)
+
+    monkeypatch.setattr(convert_event, "event_message", make)
     shared = EventBytes(kept=2)
     batch = [msgspec.structs.replace(EVENT, tick=tick) for tick in range(2)]
     assert shared.batch(0, batch) == shared.batch(0, batch)

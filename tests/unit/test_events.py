@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -30,7 +31,7 @@ from modelmeter_server.core.events import (
 from modelmeter_server.core.outcomes import Certainty
 from tests.support.event_values import events, events_of
 
-ENVELOPE = {
+ENVELOPE: dict[str, Any] = {
     "version": SCHEMA_VERSION,
     "occurred_at": 1,
     "tick": 7,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,7 +25,7 @@ from modelmeter_server.core.outcomes import Certainty
 from modelmeter_server.core.sampling import Sampling, bounded, fraction
 from tests.support.event_values import events
 
-ENVELOPE = {"version": 1, "occurred_at": 1, "tick": 1, "tenant": "default"}
+ENVELOPE: dict[str, Any] = {"version": 1, "occurred_at": 1, "tick": 1, "tenant": "default"}
 
 
 def pair(call_id: str) -> tuple[PromptStarted, PromptCompleted]:
@@ -56,7 +57,7 @@ def test_both_ends_of_a_call_have_the_same_verdict(call_id, rate):
 @given(st.text(max_size=40), st.floats(0, 1))
 def test_both_ends_of_a_hosted_tool_have_the_same_verdict(call_id, rate):
     sampling = Sampling(rate=1.0, rates={Family.TOOL: rate})
-    fields = {**ENVELOPE, "call_id": call_id, "tool": "web_search", "tool_call_id": "t"}
+    fields: dict[str, Any] = {**ENVELOPE, "call_id": call_id, "tool": "web_search", "tool_call_id": "t"}
     assert sampling.keeps(HostedToolInvoked(**fields)) == sampling.keeps(HostedToolCompleted(**fields))
 
 

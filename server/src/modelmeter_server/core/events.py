@@ -381,7 +381,7 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 _decoder = msgspec.json.Decoder(AnyEvent)
 
 
-def to_json(event: AnyEvent) -> bytes:
+def to_json(event: Event) -> bytes:
     """Return the event as one flat JSON object; what is absent or a default is left out."""
     return _encode(event)
 
