@@ -102,7 +102,8 @@ def _maker(field: FieldDescriptor) -> Callable[[Any], Any] | None:
     return None
 
 
-_Makers = list[tuple[str, "Callable[[Any], Any] | None"]]
+_Makers = list[tuple[str, bool, "Callable[[Any], Any] | None"]]
+"""Of each field: its name, whether a zero is told, and what makes its value."""
 
 
 def _table() -> dict[type[Event], tuple[str, _Makers]]:
@@ -115,7 +116,10 @@ def _table() -> dict[type[Event], tuple[str, _Makers]]:
         assert field.message_type is not None
         facts[field.message_type.name] = field
     return {
-        kind: (fact.name, [(field.name, _maker(field)) for field in fact.message_type.fields])
+        kind: (
+            fact.name,
+            [(field.name, field.has_presence, _maker(field)) for field in fact.message_type.fields],
+        )
         for kind in KINDS
         for fact in (facts[kind.__name__],)
     }
@@ -128,9 +132,9 @@ def event_message(event: Event) -> event_pb2.Event:
     """Return the message of an event."""
     name, makers = _TABLE[type(event)]
     told: dict[str, Any] = {}
-    for field, make in makers:
+    for field, has_presence, make in makers:
         value = getattr(event, field)
-        if value is not None and value != "":
+        if value or (has_presence and value is not None):
             told[field] = value if make is None else make(value)
     seconds, micros = divmod(event.occurred_at, _MICROS)
     fields: dict[str, Any] = {"occur_time": {"seconds": seconds, "nanos": micros * 1_000}, name: told}

@@ -81,9 +81,9 @@ class RpcServer:
     def __init__(self, engine: Engine, *, reflection: bool = True, reuse_port: bool = False) -> None:
         """Register the services; needs a running loop. `reflection` lets clients read the schema from the server."""
         self._engine = engine
-        self._health = HealthService(SERVICE, LEDGER, EVENTS)
-        self._following: asyncio.Task[None] | None = None
         telemetry = engine.telemetry
+        self._health = HealthService(SERVICE, LEDGER, *(() if telemetry is None else (EVENTS,)))
+        self._following: asyncio.Task[None] | None = None
         interceptors = [Boundary()] if telemetry is None else [Watching(telemetry), Boundary()]
         self._server = grpc.aio.server(
             interceptors=interceptors, options=server_options(reuse_port=reuse_port)
@@ -156,7 +156,9 @@ def add_services(
         server.add_generic_rpc_handlers((events.handlers(),))
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     if reflection:
-        server.add_generic_rpc_handlers(reflection_handlers((SERVICE, LEDGER, EVENTS, HEALTH)))
+        server.add_generic_rpc_handlers(
+            reflection_handlers((SERVICE, LEDGER, *(() if events is None else (EVENTS,)), HEALTH))
+        )
 
 
 def check_handlers(servicer: object, service: Any) -> None:
