@@ -42,7 +42,8 @@ async def _round(port: int, model: str, calls: int, in_flight: int) -> None:
         await asyncio.gather(*(one() for _ in range(calls)))
 
 
-def _cpu_per_call(process: Process, model: str, calls: int, in_flight: int) -> float:
+def cpu_per_call(process: Process, model: str, calls: int, in_flight: int) -> float:
+    """Return seconds of the process for each of so many completions."""
     before = process.cpu_seconds()
     asyncio.run(_round(process.port, model, calls, in_flight))
     return (process.cpu_seconds() - before) / calls
@@ -50,18 +51,18 @@ def _cpu_per_call(process: Process, model: str, calls: int, in_flight: int) -> f
 
 def _warm_up(process: Process, in_flight: int) -> None:
     for kind in KINDS:
-        _cpu_per_call(process, f"{kind}/bench-1", in_flight, in_flight)
+        cpu_per_call(process, f"{kind}/bench-1", in_flight, in_flight)
 
 
 def _against_naive(
     naive: Process, ours: Process, rounds: int, calls: int, in_flight: int
 ) -> list[tuple[float, float]]:
     model = f"{KINDS[0]}/bench-1"
-    _cpu_per_call(naive, model, in_flight, in_flight)
+    cpu_per_call(naive, model, in_flight, in_flight)
     return [
         (
-            _cpu_per_call(naive, model, calls, in_flight),
-            _cpu_per_call(ours, model, calls * 4, in_flight),
+            cpu_per_call(naive, model, calls, in_flight),
+            cpu_per_call(ours, model, calls * 4, in_flight),
         )
         for _ in range(rounds)
     ]
@@ -71,7 +72,7 @@ def _by_format(ours: Process, rounds: int, calls: int, in_flight: int) -> list[d
     """Return seconds for each kind, of each round; a round begins one kind later than the one before."""
     turns = [KINDS[turn % len(KINDS) :] + KINDS[: turn % len(KINDS)] for turn in range(rounds)]
     return [
-        {kind: _cpu_per_call(ours, f"{kind}/bench-1", calls, in_flight) for kind in turn} for turn in turns
+        {kind: cpu_per_call(ours, f"{kind}/bench-1", calls, in_flight) for kind in turn} for turn in turns
     ]
 
 

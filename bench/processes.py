@@ -32,6 +32,11 @@ class Process:
         fields = Path(f"/proc/{self._child.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
+    def resident_bytes(self) -> int:
+        """Return the memory that the process holds now (Linux: `/proc`)."""
+        pages = Path(f"/proc/{self._child.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
 
 @contextmanager
 def running(module: str, *arguments: str) -> Iterator[Process]:

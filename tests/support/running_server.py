@@ -21,6 +21,7 @@ from modelmeter_server.engine.engine import Engine
 from modelmeter_server.engine.holding import Desk
 from modelmeter_server.ledger.ledger import Ledger
 from modelmeter_server.rpc.server import RpcServer
+from modelmeter_server.telemetry.observation import Telemetry
 
 from .scripted_driver import ScriptedDriver
 
@@ -88,6 +89,7 @@ async def serving(
     max_concurrent_calls: int = 1000,
     ledger: Ledger | None = None,
     rpc: Mapping[str, Any] | None = None,
+    telemetry: Telemetry | None = None,
     **desk: Any,
 ) -> AsyncIterator[Running]:
     """Serve the models through the driver; stops at once on leaving.
@@ -95,7 +97,13 @@ async def serving(
     `desk` says how a `ledger` is used, `rpc` holds options of `RpcServer`.
     """
     memory = Memory()
-    engine = Engine(Catalog(models), {driver.name: driver}, memory, max_concurrent_calls=max_concurrent_calls)
+    engine = Engine(
+        Catalog(models),
+        {driver.name: driver},
+        memory,
+        max_concurrent_calls=max_concurrent_calls,
+        telemetry=telemetry,
+    )
     if ledger is not None:
         engine.use_ledger(Desk(ledger, **desk))
     server = RpcServer(engine, **(rpc or {}))

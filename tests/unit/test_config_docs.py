@@ -21,6 +21,13 @@ from modelmeter_server.config import (
     load,
 )
 from modelmeter_server.config.environment import CONFIG_VARIABLE, OVERRIDES
+from modelmeter_server.config.settings import (
+    OtlpSettings,
+    PrometheusSettings,
+    RedactionSettings,
+    SamplingSettings,
+    TelemetrySettings,
+)
 from modelmeter_server.core.dialects import COMPATIBLE, DIALECTS, Dialect
 from modelmeter_server.core.pricing import PriceTable, Tier
 from modelmeter_server.core.tenants import Tenant
@@ -37,10 +44,16 @@ ENVIRON = {
     f"{name}_API_KEY": f"sk-{number}"
     for number, name in enumerate(("ANTHROPIC", "AZURE", "GEMINI", "GROQ", "OPENAI", "OPENROUTER"), start=1)
 }
+ENVIRON["MODELMETER_HASH_KEY"] = "a-key-for-hashes"
 HEADINGS = {
     "server": "`[server]`",
     "server.tls": "`tls` of the server",
     "ledger": "`[ledger]`",
+    "telemetry": "`[telemetry]`",
+    "telemetry.sampling": "`sampling` of events",
+    "telemetry.redaction": "`redaction` of events",
+    "telemetry.otlp": "`otlp` of telemetry",
+    "telemetry.prometheus": "`prometheus` of telemetry",
     "providers.p": "`[providers.NAME]`",
     "providers.p.timeouts": "`timeouts` of a provider",
     "providers.p.limits": "`limits` of a provider",
@@ -103,6 +116,11 @@ def folder(tmp_path: Path) -> Path:
         ("server", names(ServerSettings)),
         ("server.tls", names(TlsFiles)),
         ("ledger", names(LedgerSettings)),
+        ("telemetry", names(TelemetrySettings)),
+        ("telemetry.sampling", names(SamplingSettings)),
+        ("telemetry.redaction", names(RedactionSettings)),
+        ("telemetry.otlp", names(OtlpSettings)),
+        ("telemetry.prometheus", names(PrometheusSettings)),
         ("providers.p", names(ProviderSettings) - {"name", "api_key", "wire"}),
         ("providers.p.timeouts", names(Timeouts)),
         ("providers.p.limits", names(Limits)),
@@ -123,6 +141,9 @@ def default_of(path: str, key: str) -> object:
     owners = {
         "server": ServerSettings(),
         "ledger": LedgerSettings(),
+        "telemetry": TelemetrySettings(),
+        "telemetry.sampling": SamplingSettings(),
+        "telemetry.otlp": OtlpSettings(),
         "providers.p": ProviderSettings(name="", kind=""),
         "providers.p.timeouts": Timeouts(),
         "providers.p.limits": Limits(),
@@ -142,6 +163,9 @@ def default_of(path: str, key: str) -> object:
         for path in (
             "server",
             "ledger",
+            "telemetry",
+            "telemetry.sampling",
+            "telemetry.otlp",
             "providers.p",
             "providers.p.timeouts",
             "providers.p.limits",
@@ -178,6 +202,11 @@ def test_the_full_example_holds_every_documented_key_and_so_proves_it_known():
         "server": document["server"],
         "server.tls": document["server"]["tls"],
         "ledger": document["ledger"],
+        "telemetry": document["telemetry"],
+        "telemetry.sampling": document["telemetry"]["sampling"],
+        "telemetry.redaction": document["telemetry"]["redaction"],
+        "telemetry.otlp": document["telemetry"]["otlp"],
+        "telemetry.prometheus": document["telemetry"]["prometheus"],
         "providers.p": {key: 1 for provider in document["providers"].values() for key in provider},
         "providers.p.timeouts": document["providers"]["anthropic"]["timeouts"],
         "providers.p.limits": document["providers"]["anthropic"]["limits"],

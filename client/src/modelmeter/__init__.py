@@ -14,13 +14,16 @@ from __future__ import annotations
 
 from ._async import AsyncClient, AsyncCompletionStream
 from ._async_admin import AsyncAdmin
+from ._async_events import AsyncEvents
 from ._async_ledger import AsyncLedger
 from ._channel import DEFAULT_TIMEOUT
 from ._credentials import tls_credentials
+from ._event_messages import EventOptions
 from ._ledger_requests import CallFilter, SpendOptions
 from ._requests import CompleteOptions, EmbedOptions, Prompt
 from ._sync import Client, CompletionStream
 from ._sync_admin import Admin
+from ._sync_events import Events
 from ._sync_ledger import Ledger
 from ._version import __version__
 from .administration import NewToken, Tenant, Token
@@ -34,6 +37,7 @@ from .enums import (
     EffectOutcome,
     EmbeddingInputType,
     ErrorKind,
+    EventSeverity,
     Finish,
     GroupBy,
     HaltMode,
@@ -122,6 +126,7 @@ from .results import (
     TokenCount,
     Usage,
 )
+from .watched import Distribution, Event, EventBatch, Insights, InsightsSpend
 
 __all__ = [
     "DEFAULT_TIMEOUT",
@@ -131,6 +136,7 @@ __all__ = [
     "AsyncAdmin",
     "AsyncClient",
     "AsyncCompletionStream",
+    "AsyncEvents",
     "AsyncLedger",
     "Attempt",
     "Audio",
@@ -156,6 +162,7 @@ __all__ = [
     "Cost",
     "CostSource",
     "Disposition",
+    "Distribution",
     "DivergedError",
     "Document",
     "DrainingError",
@@ -165,6 +172,11 @@ __all__ = [
     "EmbeddingInputType",
     "Embeddings",
     "ErrorKind",
+    "Event",
+    "EventBatch",
+    "EventOptions",
+    "EventSeverity",
+    "Events",
     "FieldViolation",
     "Figure",
     "Finish",
@@ -174,6 +186,8 @@ __all__ = [
     "HaltedError",
     "HostedTool",
     "Image",
+    "Insights",
+    "InsightsSpend",
     "Landing",
     "Ledger",
     "LedgerCall",

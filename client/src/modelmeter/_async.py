@@ -11,6 +11,7 @@ import grpc.aio
 
 from ._asking import ASK_SECONDS, is_worth_asking, verdict
 from ._async_admin import AsyncAdmin
+from ._async_events import AsyncEvents
 from ._async_ledger import AsyncLedger
 from ._channel import DEFAULT_TIMEOUT, Metadata, call_metadata, channel_options, check_token, deadline
 from ._lost import CallRecord, error_without_outcome
@@ -30,6 +31,7 @@ from .enums import Operation
 from .errors import LostContactError, ModelmeterError
 from .events import StreamEvent, TextDelta
 from .v1.admin_service_pb2_grpc import AdminServiceStub
+from .v1.event_service_pb2_grpc import EventServiceStub
 from .v1.ledger_service_pb2_grpc import LedgerServiceStub
 from .v1.model_service_pb2 import (
     CompleteRequest,
@@ -50,10 +52,13 @@ if TYPE_CHECKING:
     from .results import Completion, Embeddings, Model, TokenCount
     from .v1 import completion_pb2, embedding_pb2
     from .v1.admin_service_pb2_grpc import AdminServiceAsyncStub
+    from .v1.event_service_pb2_grpc import EventServiceAsyncStub
     from .v1.ledger_service_pb2_grpc import LedgerServiceAsyncStub
     from .v1.model_service_pb2_grpc import ModelServiceAsyncStub
 
-    _Stubs = tuple[ModelServiceAsyncStub, LedgerServiceAsyncStub, AdminServiceAsyncStub]
+    _Stubs = tuple[
+        ModelServiceAsyncStub, LedgerServiceAsyncStub, AdminServiceAsyncStub, EventServiceAsyncStub
+    ]
 
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
@@ -192,6 +197,8 @@ class AsyncClient:
         """What calls cost, and what may still be spent."""
         self.admin = AsyncAdmin(self._admin_stub, self._unary)
         """The tokens and tenants of the deployment, for admins."""
+        self.events = AsyncEvents(self._event_stub, self._unary, self._parts)
+        """What happens to calls, live and in sum."""
 
     async def complete(
         self,
@@ -333,6 +340,9 @@ class AsyncClient:
     def _admin_stub(self) -> AdminServiceAsyncStub:
         return self._stubs()[2]
 
+    def _event_stub(self) -> EventServiceAsyncStub:
+        return self._stubs()[3]
+
     def _stubs(self) -> _Stubs:
         if self._closed:
             message = "the client is closed"
@@ -343,6 +353,7 @@ class AsyncClient:
                 ModelServiceStub(channel),
                 LedgerServiceStub(channel),
                 AdminServiceStub(channel),
+                EventServiceStub(channel),
             )
         return self._open_stubs
 

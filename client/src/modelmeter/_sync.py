@@ -23,11 +23,13 @@ from ._results import completion_from, embeddings_from, has_outcome, model_from,
 from ._status import error_at_end, error_from_rpc
 from ._stream import StreamProgress
 from ._sync_admin import Admin
+from ._sync_events import Events
 from ._sync_ledger import Ledger
 from .enums import Operation
 from .errors import LostContactError, ModelmeterError
 from .events import StreamEvent, TextDelta
 from .v1.admin_service_pb2_grpc import AdminServiceStub
+from .v1.event_service_pb2_grpc import EventServiceStub
 from .v1.ledger_service_pb2_grpc import LedgerServiceStub
 from .v1.model_service_pb2 import (
     CompleteRequest,
@@ -174,11 +176,14 @@ class Client:
         self._open_stub = ModelServiceStub(target)
         self._open_ledger_stub = LedgerServiceStub(target)
         self._open_admin_stub = AdminServiceStub(target)
+        self._open_event_stub = EventServiceStub(target)
         self._ask_seconds = ask_ledger
         self.ledger = Ledger(self._ledger_stub, self._unary, self._parts)
         """What calls cost, and what may still be spent."""
         self.admin = Admin(self._admin_stub, self._unary)
         """The tokens and tenants of the deployment, for admins."""
+        self.events = Events(self._event_stub, self._unary, self._parts)
+        """What happens to calls, live and in sum."""
         self._token = token
         self._timeout = timeout
         self._closed = False
@@ -320,6 +325,10 @@ class Client:
     def _ledger_stub(self) -> LedgerServiceStub:
         self._check_open()
         return self._open_ledger_stub
+
+    def _event_stub(self) -> EventServiceStub:
+        self._check_open()
+        return self._open_event_stub
 
     def _check_open(self) -> None:
         if self._closed:

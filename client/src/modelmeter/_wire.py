@@ -12,6 +12,7 @@ from .v1 import (
     completion_pb2,
     embedding_pb2,
     error_pb2,
+    event_pb2,
     ledger_service_pb2,
     message_pb2,
     model_service_pb2,
@@ -31,6 +32,7 @@ class EnumMap(Generic[_Member]):
 
     def __init__(self, members: type[_Member], descriptor: EnumDescriptor) -> None:
         prefix = descriptor.values_by_number[0].name.removesuffix("UNSPECIFIED")
+        self.descriptor = descriptor
         self._members = members
         self._by_number = {
             value.number: members[value.name.removeprefix(prefix)] for value in descriptor.values
@@ -58,6 +60,7 @@ class EnumMap(Generic[_Member]):
             raise ValueError(message) from None
 
 
+EVENT_SEVERITY = EnumMap(enums.EventSeverity, event_pb2.EventSeverity.DESCRIPTOR)
 CERTAINTY = EnumMap(enums.Certainty, usage_pb2.Certainty.DESCRIPTOR)
 COST_SOURCE = EnumMap(enums.CostSource, usage_pb2.CostSource.DESCRIPTOR)
 ERROR_KIND = EnumMap(enums.ErrorKind, error_pb2.ErrorKind.DESCRIPTOR)

@@ -410,3 +410,19 @@ class TokenState(_Word):
     """Its time is over."""
     REVOKED = "REVOKED"
     """It was ended for good."""
+
+
+@unique
+class EventSeverity(_Word):
+    """How much an operator should care about an event."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """Not said."""
+    DEBUG = "DEBUG"
+    """For whoever looks for a fault."""
+    INFO = "INFO"
+    """In the ordinary course of things."""
+    WARNING = "WARNING"
+    """A call failed, or room is running out."""
+    ERROR = "ERROR"
+    """Spend that nobody can account for, or a fault of the service."""

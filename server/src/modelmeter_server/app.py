@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import signal
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Self
 
 from .config.settings import NO_LEDGER
+from .config.telemetry import redaction_of, sampling_of
 from .drivers import replay
 from .drivers.google_credentials import GoogleCredentials
 from .drivers.http import Endpoint
@@ -19,16 +21,21 @@ from .engine.catalog import Catalog
 from .engine.engine import Engine
 from .engine.halting import HaltWatch
 from .engine.holding import Desk
+from .engine.ledger_gauge import LedgerGauge
 from .engine.soft_limits import SoftLimits
 from .identity.authenticator import CallerAuthenticator
 from .identity.jwt_verifier import JwtVerifier
 from .identity.key_set import KeySet
 from .identity.token_file import TokenFile
-from .ledger.queries import list_all_halts
+from .ledger.queries import get_totals, list_all_halts
 from .ledger.storage import StorageSettings, StoredLedger, open_ledger
 from .rpc.server import RpcServer
+from .telemetry.bus import EventBus
 from .telemetry.calls import call_recorder
+from .telemetry.exports import Exporters, Exports
 from .telemetry.log import configure_logging, get_logger
+from .telemetry.meters import Meters
+from .telemetry.observation import Telemetry
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -38,6 +45,7 @@ if TYPE_CHECKING:
     from .drivers.driver import Driver
     from .drivers.http_driver import WireFormat
     from .engine.recorder import Recorder
+    from .ledger.replies import SoftLimit
 
 _log = get_logger(__name__)
 
@@ -49,12 +57,15 @@ class App:
         """Build it all inside a running loop; nothing listens or connects yet."""
         self._settings = settings
         self._drivers = {each.name: make_driver(each) for each in settings.providers}
+        self.telemetry = make_telemetry(settings)
         self.engine = Engine(
             make_catalog(settings, self._drivers),
             self._drivers,
             recorder or call_recorder(),
             max_concurrent_calls=settings.server.max_concurrent_calls,
+            telemetry=self.telemetry,
         )
+        self.telemetry.ask_in_flight(lambda: self.engine.calls_in_flight)
         identity = settings.identity
         self.server = RpcServer(
             self.engine,
@@ -66,14 +77,18 @@ class App:
         self._ledger: StoredLedger | None = None
         self._soft_limits: SoftLimits | None = None
         self._halts: HaltWatch | None = None
+        self._gauge: LedgerGauge | None = None
+        self.exporters: Exporters | None = None
+        """What exports metrics and traces; `None` before the start."""
 
     async def start(self) -> list[str]:
         """Open the ledger, listen and serve; return the addresses as bound.
 
-        Raises ListenError, LedgerUnavailable and SchemaMismatch, and nothing is left open then.
+        Raises ListenError, OSError, LedgerUnavailable and SchemaMismatch, and nothing is left open then.
         """
         server = self._settings.server
         try:
+            self.exporters = make_exporters(self._settings, self.telemetry)
             await self._open_ledger(self._settings.ledger)
             return await self.server.start(server.listen, server.tls, allow_insecure=server.allow_insecure)
         except BaseException:
@@ -100,7 +115,7 @@ class App:
         )
         self._soft_limits = SoftLimits(Webhook(settings.webhook_url) if settings.webhook_url else None)
         self._soft_limits.start()
-        self._ledger = await open_ledger(storage, on_soft_limit=self._soft_limits.passed)
+        self._ledger = await open_ledger(storage, on_soft_limit=self._soft_limit_passed)
         desk = Desk(
             self._ledger,
             content_seconds=int(settings.content_retention),
@@ -112,16 +127,68 @@ class App:
             self._ledger, list_all_halts, self.engine.halted, lambda: self.engine.calls_in_flight > 0
         )
         self._halts.start()
+        self.telemetry.ask_ledger(lambda: desk.ledger.is_up)
+        interval = self._settings.telemetry.ledger_interval
+        self._gauge = LedgerGauge(self._ledger, get_totals, self.telemetry.instruments, interval)
+        self._gauge.start()
+
+    def _soft_limit_passed(self, limit: SoftLimit) -> None:
+        self.telemetry.soft_limit_passed(limit.ceiling_id, limit.percent, limit.standing)
+        if self._soft_limits is not None:
+            self._soft_limits.passed(limit)
 
     async def _close(self) -> None:
         for driver in self._drivers.values():
             await driver.aclose()
         if self._halts is not None:
             await self._halts.stop()
+        if self._gauge is not None:
+            await self._gauge.stop()
         if self._ledger is not None:
             await self._ledger.aclose()
         if self._soft_limits is not None:
             await self._soft_limits.stop()
+        if self.exporters is not None:
+            await asyncio.to_thread(self.exporters.close)
+
+
+def make_telemetry(settings: Settings) -> Telemetry:
+    """Return what observes the calls of a deployment."""
+    told = settings.telemetry
+    return Telemetry(
+        bus=EventBus(recent=told.recent_events, waiting=told.waiting_events, watchers=told.max_watchers),
+        meters=Meters(told.max_series),
+        redaction=redaction_of(told.redaction, _keys(settings)),
+        sampling=sampling_of(told.sampling),
+        payloads=told.tool_payloads,
+        old_names=told.old_names,
+        by_tenant=told.tenant_attribute,
+        samples=told.remembered_calls,
+    )
+
+
+def make_exporters(settings: Settings, telemetry: Telemetry) -> Exporters:
+    """Begin to export. Raises OSError when Prometheus' address cannot be listened on."""
+    told = settings.telemetry
+    host, _, port = told.prometheus.listen.rpartition(":")
+    exports = Exports(
+        otlp_endpoint=told.otlp.endpoint,
+        otlp_insecure=told.otlp.insecure,
+        otlp_interval=told.otlp.interval,
+        traces=told.otlp.traces,
+        metrics=told.otlp.metrics,
+        service_name=told.otlp.service_name,
+        version=importlib.metadata.version("modelmeter-server"),
+        prometheus_host=host.strip("[]"),
+        prometheus_port=int(port or 0),
+    )
+    redaction = redaction_of(told.redaction, _keys(settings))
+    return Exporters(telemetry, exports, redaction, old_names=told.old_names)
+
+
+def _keys(settings: Settings) -> tuple[str, ...]:
+    secrets = (each for provider in settings.providers for each in (provider.api_key, provider.proxy))
+    return tuple(secret.reveal() for secret in secrets if secret is not None)
 
 
 def make_authenticator(identity: IdentitySettings) -> CallerAuthenticator:

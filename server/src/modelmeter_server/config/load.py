@@ -18,6 +18,7 @@ from .providers import ProviderReader
 from .server import read_server
 from .settings import Settings
 from .tables import Table
+from .telemetry import read_telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,12 +57,25 @@ def load(
         replaced[("server", "listen")] = (list(listen), "option --listen")
     _override(values, replaced, mistakes)
     reader = ProviderReader(environ if read_keys else None, folder)
-    settings = _settings(Table(values, (), mistakes), reader, folder, from_file=file is not None)
+    settings = _settings(
+        Table(values, (), mistakes),
+        reader,
+        folder,
+        environ if read_keys else None,
+        from_file=file is not None,
+    )
     mistakes.raise_if_any()
     return settings if file is not None else with_replay(settings)
 
 
-def _settings(root: Table, provider_reader: ProviderReader, folder: Path, *, from_file: bool) -> Settings:
+def _settings(
+    root: Table,
+    provider_reader: ProviderReader,
+    folder: Path,
+    environ: Mapping[str, str] | None,
+    *,
+    from_file: bool,
+) -> Settings:
     server = read_server(root.table("server"), folder)
     ledger = read_ledger(root.table("ledger"), folder)
     providers = {table.name: provider_reader.read(table) for table in root.named_tables("providers")}
@@ -81,8 +95,16 @@ def _settings(root: Table, provider_reader: ProviderReader, folder: Path, *, fro
         KnownModels(models, providers),
         asks_for_certificates=server.tls is not None and server.tls.client_ca is not None,
     )
+    telemetry = read_telemetry(root.table("telemetry"), environ)
     root.close()
-    return Settings(server=server, ledger=ledger, providers=usable, models=models, identity=identity)
+    return Settings(
+        server=server,
+        ledger=ledger,
+        providers=usable,
+        models=models,
+        telemetry=telemetry,
+        identity=identity,
+    )
 
 
 def _read(file: Path) -> str:

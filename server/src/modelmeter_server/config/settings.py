@@ -13,6 +13,7 @@ import msgspec
 from modelmeter_server.core.dialects import Dialect
 from modelmeter_server.core.models import Capabilities, ModelSpec, OnCancel, Task
 from modelmeter_server.core.pricing import PriceTable
+from modelmeter_server.core.redaction import ToolRule
 from modelmeter_server.core.requests import (
     DEFAULT_MAX_OUTPUT_TOKENS,
     SchemaCheckPolicy,
@@ -222,6 +223,81 @@ class IdentitySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Answer the reflection service to anybody."""
 
 
+class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events are shown."""
+
+    rate: float = 1.0
+    """Share of the calls whose events are shown; failures always are."""
+    prompt: float | None = None
+    """A rate for one family of kinds in the place of `rate`."""
+    tool: float | None = None
+    response: float | None = None
+    embedding: float | None = None
+    attempt: float | None = None
+    key: str = "modelmeter"
+    """Servers with the same key show the same calls."""
+
+
+class RedactionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is taken out of events, besides keys and bearer tokens."""
+
+    tools: dict[str, ToolRule] = {}
+    """What becomes of all payloads of a tool."""
+    patterns: tuple[str, ...] = ()
+    """Regular expressions whose matches are replaced."""
+    hashed: tuple[str, ...] = ()
+    """Regular expressions whose matches are hashed."""
+    hash_key_env: Secret | None = None
+    """The key of the hashes, as the named variable holds it."""
+
+
+class OtlpSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Export to an OpenTelemetry collector."""
+
+    endpoint: str = ""
+    """URL of its gRPC receiver; empty for no export."""
+    insecure: bool = False
+    """Speak without TLS."""
+    interval: float = 60.0
+    """Seconds between two exports of metrics."""
+    traces: bool = True
+    metrics: bool = True
+    service_name: str = "modelmeter"
+
+
+class PrometheusSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Metrics for Prometheus to fetch."""
+
+    listen: str = ""
+    """`host:port` of its own listener; empty for none."""
+
+
+class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server tells about itself."""
+
+    recent_events: int = 10_000
+    """Events that `QueryEvents` can look back at."""
+    waiting_events: int = 10_000
+    """Events that wait for a slow watcher before the oldest are lost."""
+    max_watchers: int = 100
+    remembered_calls: int = 10_000
+    """Calls that `GetInsights` looks back at."""
+    tool_payloads: bool = False
+    """Show what the providers' own tools were asked and gave, redacted and cut."""
+    max_series: int = 1_000
+    """Combinations of attributes of one metric; more are counted together."""
+    tenant_attribute: bool = False
+    """Tell tenants apart in the counts of calls and costs."""
+    old_names: bool = False
+    """Write the GenAI names of before as well."""
+    ledger_interval: float = 15.0
+    """Seconds between two looks at the sums of the ledger."""
+    sampling: SamplingSettings = SamplingSettings()
+    redaction: RedactionSettings = RedactionSettings()
+    otlp: OtlpSettings = OtlpSettings()
+    prometheus: PrometheusSettings = PrometheusSettings()
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a deployment is told."""
 
@@ -231,7 +307,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """In the order of the file; names are unique."""
     models: tuple[ModelSettings, ...] = ()
     """In the order of the file; names are unique and their providers exist."""
-
+    telemetry: TelemetrySettings = TelemetrySettings()
     identity: IdentitySettings | None = None
     """`None`: whoever reaches the server is let in."""
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from modelmeter_server.core.pricing import PriceTable
     from modelmeter_server.core.requests import CompletionRequest, Sensitivity
     from modelmeter_server.drivers.driver import Driver, ProviderCall
+    from modelmeter_server.telemetry.observation import CallWatch
 
     from .holding import Desk
     from .recorder import Recorder
@@ -72,6 +73,7 @@ class Call:
         planner: Executor | None = None,
         desk: Desk | None = None,
         tenant: str = DEFAULT_TENANT,
+        watch: CallWatch | None = None,
     ) -> None:
         """Take what `run` needs. `planned` turns the request into a plan and raises Refused for a bad one.
 
@@ -96,6 +98,7 @@ class Call:
         self._request = request
         self._planned = planned
         self._recorder = recorder
+        self._watch = watch
         self._budget = budget
         self._planner = planner
         self._planning: asyncio.Future[Plan] | None = None
@@ -218,6 +221,8 @@ class Call:
 
     def dispatching(self, number: int, target: str) -> Awaitable[bool] | None:
         """See `Observer.dispatching`."""
+        if self._watch is not None:
+            self._watch.dispatching(number, target)
         return None if self._holding is None else self._holding.dispatch(number, target)
 
     def written(self) -> None:
@@ -259,6 +264,8 @@ class Call:
         self._announce(written=False)
         self._landing.close()
         outcome = await self._recorded(outcome)
+        if self._watch is not None:
+            self._watch.ended(outcome, () if self.provider_call is None else self.provider_call.attempts)
         if self._desk is not None and self._holding is not None:
             self._desk.leaders.remove(self._holding.ref.call, self)
         self.audience.tell(outcome)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from modelmeter_server.core.models import ModelSpec
     from modelmeter_server.core.requests import CompletionRequest
     from modelmeter_server.drivers.driver import Driver
+    from modelmeter_server.telemetry.observation import CallWatch, Telemetry
 
     from .catalog import Catalog
     from .holding import Desk
@@ -63,8 +64,13 @@ class Engine:
         recorder: Recorder,
         *,
         max_concurrent_calls: int = MAX_CONCURRENT_CALLS,
+        telemetry: Telemetry | None = None,
     ) -> None:
-        """Serve the models of `catalog` through `drivers`, which are keyed by the provider instance's name."""
+        """Serve the models of `catalog` through `drivers`, which are keyed by the provider instance's name.
+
+        Without `telemetry` nobody observes the calls.
+        """
+        self.telemetry = telemetry
         self.catalog = catalog
         self.reconciliation = Reconciliation(catalog, drivers)
         self._drivers = drivers
@@ -211,12 +217,22 @@ class Engine:
             planner=planner,
             desk=desk,
             tenant=tenant.name,
+            # A count has no bill, and leaves nothing but the RPC's own traces.
+            watch=None if recorder is self._counts else self._watch(request, tenant.name, streamed=deltas),
         )
         call.task = self._inflight.launch(call)
         if refusal is None:
             self._admitted += 1
             call.task.add_done_callback(self._release)
         return call
+
+    def _watch(
+        self, request: CompletionRequest | EmbeddingRequest, tenant: str, *, streamed: bool
+    ) -> CallWatch | None:
+        if self.telemetry is None:
+            return None
+        run_id = request.effect.run_id if request.effect is not None else ""
+        return self.telemetry.call_started(request, tenant=tenant, run_id=run_id, streamed=streamed)
 
     def _shed(self) -> Failure | None:
         if self._draining:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from modelmeter.v1 import ledger_service_pb2, ledger_service_pb2_grpc
 from modelmeter_server.core.answers import Answer
 from modelmeter_server.core.journal import CallKey, CallState
+from modelmeter_server.core.outcomes import Certainty
 from modelmeter_server.engine.plan import Refused, mistaken
 from modelmeter_server.ledger import contents, queries
 from modelmeter_server.ledger.commands import DropCeiling, DropHalt, Erase, PutCeiling, PutHalt, Reconcile
@@ -180,6 +181,17 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
         done = await self._ledger.order(order)
         if done is None:
             raise Refused(no_such("CallRecord", row.call_id))
+        telemetry = self._engine.telemetry
+        if telemetry is not None:
+            certainty = Certainty(figures.certainty)
+            telemetry.reconciled(
+                current_tenant().name,
+                row.call_id,
+                row.generation,
+                by,
+                raised=done.raised,
+                certainty=certainty,
+            )
         response = ledger_service_pb2.ReconcileCallResponse(raised=done.raised)
         fill_call(response.call, done.row)
         return response
@@ -310,7 +322,11 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
         halt = halt_from(request.halt, current_tenant().name, _now(), found)
         _check(found)
         await self._ledger.order(PutHalt(halt=halt))
-        self._engine.halted(halt)  # other servers see it when they next look
+        cut = self._engine.halted(halt)  # other servers see it when they next look
+        if self._engine.telemetry is not None:
+            self._engine.telemetry.halt_changed(
+                current_tenant().name, halt.subject.scope, halt.subject.name, mode=halt.mode.value, cut=cut
+            )
         response = ledger_service_pb2.SetHaltResponse()
         fill_halt(response.halt, halt)
         return response
@@ -325,6 +341,10 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
         _check(found)
         if not await self._ledger.order(DropHalt(subject=subject)):
             raise Refused(no_such("Halt", f"{subject.scope}:{subject.name}".rstrip(":")))
+        if self._engine.telemetry is not None:
+            self._engine.telemetry.halt_changed(
+                current_tenant().name, subject.scope, subject.name, cleared=True
+            )
         return ledger_service_pb2.ClearHaltResponse()
 
     @_typed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -12,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from modelmeter.v1 import (
     admin_service_pb2,
     admin_service_pb2_grpc,
+    event_service_pb2,
     ledger_service_pb2,
     ledger_service_pb2_grpc,
     model_service_pb2,
@@ -22,11 +24,13 @@ from modelmeter_server.telemetry.log import get_logger
 from .admin_service import AdminService
 from .authorization import Authorization, OpenHouse
 from .boundary import Boundary
+from .event_service import EventService
 from .health import HealthService
 from .ledger_service import LedgerService
 from .listen import TlsFiles, open_addresses
 from .model_service import ModelService
 from .reflection import reflection_handlers
+from .watching import Watching
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +44,7 @@ _log = get_logger(__name__)
 SERVICE: Final = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 LEDGER: Final = ledger_service_pb2.DESCRIPTOR.services_by_name["LedgerService"].full_name
 ADMIN: Final = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
+EVENTS: Final = event_service_pb2.DESCRIPTOR.services_by_name["EventService"].full_name
 HEALTH: Final = "grpc.health.v1.Health"
 
 RECEIVE_BYTES: Final = 64 * 1024 * 1024
@@ -103,15 +108,22 @@ class RpcServer:
         services. `reflection` lets clients read the schema from the server.
         """
         self._engine = engine
-        self._health = HealthService(SERVICE, LEDGER)
+        telemetry = engine.telemetry
+        self._health = HealthService(SERVICE, LEDGER, *(() if telemetry is None else (EVENTS,)))
         self._following: asyncio.Task[None] | None = None
         exempt = {"open_health": open_health, "open_reflection": open_reflection}
         gate = OpenHouse() if authenticator is None else Authorization(authenticator, **exempt)
+        watching = [] if telemetry is None else [Watching(telemetry)]
         self._server = grpc.aio.server(
-            interceptors=[Boundary(), gate], options=server_options(reuse_port=reuse_port)
+            interceptors=[*watching, Boundary(), gate], options=server_options(reuse_port=reuse_port)
         )
         add_services(
-            self._server, ModelService(engine), LedgerService(engine), self._health, reflection=reflection
+            self._server,
+            ModelService(engine),
+            LedgerService(engine),
+            self._health,
+            None if telemetry is None else EventService(telemetry, f"{os.uname().nodename}:{os.getpid()}"),
+            reflection=reflection,
         )
         add_admin(self._server, AdminService(authenticator))
 
@@ -147,6 +159,8 @@ class RpcServer:
         if self._following is not None:
             self._following.cancel()
         cut = await self._engine.drain(drain_seconds)
+        if self._engine.telemetry is not None:
+            self._engine.telemetry.bus.close()
         self._health.close()
         await self._server.stop(FLUSH_SECONDS)
         return cut
@@ -157,6 +171,7 @@ def add_services(
     models: ModelService,
     ledger: LedgerService,
     health: HealthService,
+    events: EventService | None = None,
     *,
     reflection: bool = True,
 ) -> None:
@@ -166,9 +181,13 @@ def add_services(
     check_handlers(health, health_pb2.DESCRIPTOR.services_by_name["Health"])
     model_service_pb2_grpc.add_ModelServiceServicer_to_server(models, server)
     ledger_service_pb2_grpc.add_LedgerServiceServicer_to_server(ledger, server)
+    if events is not None:
+        check_handlers(events, event_service_pb2.DESCRIPTOR.services_by_name["EventService"])
+        server.add_generic_rpc_handlers((events.handlers(),))
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     if reflection:
-        server.add_generic_rpc_handlers(reflection_handlers((SERVICE, LEDGER, ADMIN, HEALTH)))
+        services = (SERVICE, LEDGER, ADMIN, *(() if events is None else (EVENTS,)), HEALTH)
+        server.add_generic_rpc_handlers(reflection_handlers(services))
 
 
 def add_admin(server: grpc.aio.Server, admin: AdminService) -> None:

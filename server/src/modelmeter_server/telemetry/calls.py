@@ -12,6 +12,7 @@ from modelmeter_server.core.answers import Answer
 from modelmeter_server.core.text import cut_utf8
 
 from .log import output
+from .places import current_place
 
 if TYPE_CHECKING:
     from modelmeter_server.core.calls import CallOutcome
@@ -47,6 +48,7 @@ class CallLine(msgspec.Struct, kw_only=True, omit_defaults=True):
     http_status: int | None = None
     provider_code: str | None = None
     provider_request_id: str | None = None
+    trace_id: str | None = None
     replayed: bool = False
     """It came from the journal or was shared: its figures stand in another line already."""
 
@@ -96,6 +98,7 @@ def call_line(outcome: CallOutcome) -> CallLine:
         elapsed=round(outcome.timings.total, 6),
         attempts=outcome.attempts_total,
         provider_request_id=_name(result.provider_request_id),
+        trace_id=current_place.get().trace_id or None,
         replayed=outcome.replayed,
     )
     _bill(line, result)

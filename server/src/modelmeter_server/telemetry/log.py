@@ -1,4 +1,7 @@
-"""Structured logs: one JSON object a line on stderr. What is logged about a call carries its `call_id`."""
+"""Structured logs: one JSON object a line on stderr.
+
+What is logged about a call carries its `call_id`, and its `trace_id` where the caller or an exporter gave it one.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import msgspec
 import structlog
+
+from .places import current_place
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger, Processor
@@ -30,9 +35,18 @@ def _render(_logger: object, _method: str, event: Any) -> bytes:
         return _encode({"event": "a log line could not be written", "level": "error"})
 
 
+def _add_place(_logger: object, _method: str, event: Any) -> Any:
+    place = current_place.get()
+    if place.trace_id:
+        event.setdefault("trace_id", place.trace_id)
+        event.setdefault("span_id", place.span_id)
+    return event
+
+
 _PROCESSORS: tuple[Processor, ...] = (
     structlog.processors.TimeStamper(fmt="iso", utc=True),
     structlog.processors.add_log_level,
+    _add_place,
     structlog.processors.format_exc_info,
     cast("Processor", _render),
 )

@@ -4,6 +4,7 @@ from .calls import find_attempts, find_call, find_content, list_calls
 from .ceilings import find_ceiling, find_standings, list_all_halts, list_ceilings, list_halts
 from .servers import list_expired_servers
 from .spend import get_spend
+from .totals import get_totals
 
 __all__ = (
     "find_attempts",
@@ -12,6 +13,7 @@ __all__ = (
     "find_content",
     "find_standings",
     "get_spend",
+    "get_totals",
     "list_all_halts",
     "list_calls",
     "list_ceilings",

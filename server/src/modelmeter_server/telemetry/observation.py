@@ -1,0 +1,269 @@
+"""The one thing that the rest of the server tells what happens: it counts, tells events, and writes spans.
+
+`Telemetry` is made once by the composition root. A call holds a `CallWatch`, an RPC an `RpcWatch`. Neither ever raises
+into what it watches: a fault of telemetry is logged, and the call goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from modelmeter_server.core.embeddings import EmbeddingRequest
+from modelmeter_server.core.errors import Failure
+from modelmeter_server.core.insights import Sample
+from modelmeter_server.core.trace_context import TRACEPARENT, TRACESTATE, parse_traceparent
+
+from . import conventions as names
+from .bus import EventBus
+from .happenings import CONVERSATION_LABEL, Belonging, Happenings
+from .instruments import Instruments
+from .log import get_logger
+from .meters import OTHER, Meters
+from .places import NOWHERE, Place, current_place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from contextvars import Token
+
+    from modelmeter_server.core.calls import Attempt, CallOutcome
+    from modelmeter_server.core.outcomes import Certainty
+    from modelmeter_server.core.redaction import Redaction
+    from modelmeter_server.core.requests import CompletionRequest
+    from modelmeter_server.core.sampling import Sampling
+
+    from .spans import RpcSpan, Spans
+
+SAMPLES: Final = 10_000
+"""Calls that `GetInsights` looks back at unless configured otherwise."""
+
+_log = get_logger(__name__)
+
+
+class Telemetry:
+    """Events, metrics, traces and samples of one server process."""
+
+    def __init__(
+        self,
+        *,
+        bus: EventBus | None = None,
+        meters: Meters | None = None,
+        redaction: Redaction | None = None,
+        sampling: Sampling | None = None,
+        payloads: bool = False,
+        old_names: bool = False,
+        by_tenant: bool = False,
+        samples: int = SAMPLES,
+    ) -> None:
+        """Observe with nothing exported; `spans` are set by whoever exports traces."""
+        self.bus = bus or EventBus()
+        self.happenings = Happenings(self.bus, redaction=redaction, sampling=sampling, payloads=payloads)
+        self.instruments = Instruments(meters or Meters(), old_names=old_names, by_tenant=by_tenant)
+        self.spans: Spans | None = None
+        self._samples: deque[Sample] = deque(maxlen=samples)
+        self.instruments.ask(
+            names.WATCHERS, "{watcher}", "Who watches events now.", lambda: self.bus.watchers
+        )
+        self.instruments.ask(
+            names.EVENTS_LOST,
+            "{event}",
+            "Events that slow watchers did not see since the start.",
+            lambda: self.bus.lost,
+        )
+
+    @property
+    def meters(self) -> Meters:
+        """Return what was counted."""
+        return self.instruments.meters
+
+    @property
+    def most_samples(self) -> int:
+        """Return how many calls insights can look back at."""
+        return self._samples.maxlen or 0
+
+    def samples(self, tenant: str) -> list[Sample]:
+        """Return the tenant's last calls, the oldest first."""
+        return [each for each in list(self._samples) if each.tenant == tenant]
+
+    def ask_in_flight(self, level: Callable[[], float]) -> None:
+        """Let the number of calls under way be read."""
+        self.instruments.ask(names.IN_FLIGHT, "{call}", "Calls under way.", level)
+
+    def ask_ledger(self, is_up: Callable[[], bool]) -> None:
+        """Let it be read whether the ledger can be written."""
+        self.instruments.ask(
+            names.LEDGER_UP, "1", "Whether the ledger can be written: 1 or 0.", lambda: float(is_up())
+        )
+
+    def rpc_started(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> RpcWatch:
+        """Watch an RPC from now on, and be at its place of the trace until it ends."""
+        return RpcWatch(self, method, metadata)
+
+    def call_started(
+        self,
+        request: CompletionRequest | EmbeddingRequest,
+        *,
+        tenant: str,
+        run_id: str = "",
+        streamed: bool = False,
+    ) -> CallWatch:
+        """Watch a call from now on."""
+        return CallWatch(self, request, tenant=tenant, run_id=run_id, streamed=streamed)
+
+    def keep(self, sample: Sample) -> None:
+        """Keep a call's figures for insights."""
+        self._samples.append(sample)
+
+    # What is no call
+
+    def soft_limit_passed(self, ceiling_id: str, percent: int, standing: Any) -> None:
+        """Note that a share of a ceiling was passed."""
+        self.instruments.soft_limit_passed(standing.subject.scope, percent)
+        if self.bus.is_wanted:
+            self.happenings.soft_limit_passed(ceiling_id, percent, standing)
+
+    def reconciled(
+        self, tenant: str, call_id: str, generation: int, by: str, *, raised: bool, certainty: Certainty
+    ) -> None:
+        """Note that a truer figure was offered for a call."""
+        self.instruments.reconciled(by, raised=raised)
+        if self.bus.is_wanted:
+            self.happenings.reconciled(tenant, call_id, generation, by, raised=raised, certainty=certainty)
+
+    def halt_changed(
+        self, tenant: str, scope: str, name: str, *, mode: str = "", cleared: bool = False, cut: int = 0
+    ) -> None:
+        """Note that an operator set or cleared a halt."""
+        self.instruments.halted(scope, cleared=cleared)
+        if self.bus.is_wanted:
+            self.happenings.halt_changed(tenant, scope, name, mode=mode, cleared=cleared, cut=cut)
+
+
+class RpcWatch:
+    """One RPC under way."""
+
+    __slots__ = ("_begun", "_method", "_span", "_telemetry", "_token")
+
+    def __init__(
+        self, telemetry: Telemetry, method: str, metadata: Iterable[tuple[str, str | bytes]]
+    ) -> None:
+        self._telemetry = telemetry
+        self._method = method
+        self._begun = time.monotonic()
+        self._span: RpcSpan | None = None
+        self._token: Token[Place] = current_place.set(self._place(metadata))
+
+    def _place(self, metadata: Iterable[tuple[str, str | bytes]]) -> Place:
+        parent, state = None, ""
+        for key, value in metadata:
+            if key == TRACEPARENT and isinstance(value, str):
+                parent = parse_traceparent(value)
+            elif key == TRACESTATE and isinstance(value, str):
+                state = value
+        spans = self._telemetry.spans
+        if spans is not None:
+            self._span = spans.rpc_started(self._method, parent, state)
+            return self._span.place
+        return NOWHERE if parent is None else Place(parent.trace_id, parent.span_id)
+
+    def end(self, code: str, call_id: str = "") -> None:
+        """Note its end with the name of its status. In the task that began it."""
+        current_place.reset(self._token)
+        self._telemetry.instruments.rpc_ended(self._method, code, time.monotonic() - self._begun)
+        if self._span is not None:
+            self._span.end(code, call_id)
+
+
+class CallWatch:
+    """One call under way."""
+
+    __slots__ = ("_inputs", "_operation", "_place", "_request", "_started", "_telemetry", "_to")
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        request: CompletionRequest | EmbeddingRequest,
+        *,
+        tenant: str,
+        run_id: str,
+        streamed: bool,
+    ) -> None:
+        self._telemetry = telemetry
+        is_batch = isinstance(request, EmbeddingRequest)
+        self._operation = names.EMBEDDINGS if is_batch else names.CHAT
+        self._inputs = len(request.inputs) if isinstance(request, EmbeddingRequest) else 0
+        self._place = current_place.get()
+        self._started: dict[int, int] = {}
+        self._request = _asked(request, streamed=streamed) if telemetry.spans is not None else {}
+        self._to = Belonging(tenant, request.call_id, run_id, request.labels.get(CONVERSATION_LABEL, ""))
+        if telemetry.bus.is_wanted:
+            self._try(telemetry.happenings.call_started, request, self._to, streamed=streamed)
+
+    @property
+    def trace_id(self) -> str:
+        """Return the trace that the call belongs to; empty for none."""
+        return self._to.trace_id
+
+    def dispatching(self, number: int, target: str) -> None:
+        """Note that an attempt begins."""
+        self._started[number] = time.time_ns()
+        if number > 1:
+            self._telemetry.instruments.retried(target)
+            if self._telemetry.bus.is_wanted:
+                self._try(self._telemetry.happenings.retried, number, target, self._to)
+
+    def ended(self, outcome: CallOutcome, attempts: Sequence[Attempt]) -> None:
+        """Note the recorded outcome, with all attempts."""
+        self._try(self._ended, outcome, attempts)
+
+    def _ended(self, outcome: CallOutcome, attempts: Sequence[Attempt]) -> None:
+        telemetry, to = self._telemetry, self._to
+        telemetry.instruments.call_ended(outcome, attempts, self._operation, to.tenant)
+        telemetry.keep(sample_of(outcome, to))
+        if telemetry.bus.is_wanted:
+            telemetry.happenings.call_ended(outcome, attempts, to, inputs=self._inputs)
+        if telemetry.spans is not None:
+            telemetry.spans.attempts_ended(
+                outcome, attempts, self._started, self._operation, to, self._place, self._request
+            )
+
+    def _try(self, note: Callable[..., None], *facts: Any, **more: Any) -> None:
+        try:
+            note(*facts, **more)
+        except Exception:  # noqa: BLE001 - no call may fail because somebody looks at it
+            _log.exception("a call could not be observed", call_id=self._to.call_id)
+
+
+def _asked(request: CompletionRequest | EmbeddingRequest, *, streamed: bool) -> dict[str, Any]:
+    if isinstance(request, EmbeddingRequest):
+        return {}
+    told = {
+        names.REQUEST_MAX_TOKENS: request.max_output_tokens,
+        names.REQUEST_TEMPERATURE: request.temperature,
+        names.REQUEST_TOP_P: request.top_p,
+        names.REQUEST_STREAM: streamed or None,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def sample_of(outcome: CallOutcome, to: Belonging) -> Sample:
+    """Return a call's figures."""
+    result, times = outcome.result, outcome.timings
+    usage, cost = result.usage, result.cost
+    return Sample(
+        at=time.time_ns() // 1_000,
+        tenant=to.tenant,
+        model=OTHER if outcome.model is None else outcome.model.name,
+        conversation_id=to.conversation_id,
+        run_id=to.run_id,
+        error_kind=result.kind.value if isinstance(result, Failure) else "",
+        certainty=result.certainty.value,
+        total=round(times.total * 1e6),
+        first_token=None if times.first_token is None else round(times.first_token * 1e6),
+        input_tokens=None if usage is None else usage.input_tokens,
+        output_tokens=None if usage is None else usage.output_tokens,
+        nano_units=None if cost is None else cost.nano_units,
+        currency="" if cost is None else cost.currency,
+        replayed=outcome.replayed,
+    )

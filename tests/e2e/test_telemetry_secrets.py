@@ -1,0 +1,192 @@
+"""No secret leaves by a side door: logs at DEBUG, every exporter on, providers that echo. And the marker is found."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+import structlog
+
+import modelmeter
+from modelmeter_server import app
+from modelmeter_server.config import load
+from modelmeter_server.core.events import to_json
+from modelmeter_server.telemetry import log
+from modelmeter_server.telemetry.bus import EventFilter
+from tests.support import anthropic_events as said
+from tests.support.collector import Collector, collecting
+from tests.support.fault_server import FaultServer, Reply
+from tests.support.wire_bytes import sse
+
+PROMPT = "prompt-secret-kGq7VtXw"
+KEY = "sk-ant-provider-key-0123456789abcdef"
+HEADER = "header-secret-Zp4RmNcY"
+ANSWER = "answer-secret-Lw9BsDfH"
+MARKER = "marker-conversation-1"
+
+CONFIG = """
+[server]
+log_level = "debug"
+[ledger]
+url = "none"
+[telemetry]
+tool_payloads = true
+old_names = true
+[telemetry.otlp]
+endpoint = "http://{collector}"
+insecure = true
+interval = 0.2
+[telemetry.prometheus]
+listen = "127.0.0.1:0"
+[providers.anthropic]
+kind = "anthropic"
+base_url = "{provider}"
+api_key_env = "PLANTED_KEY"
+[models.claude]
+provider = "anthropic"
+model = "claude-opus-5"
+"""
+
+
+@dataclass
+class Told:
+    """Everything that a deployment told about its calls."""
+
+    events: str = ""
+    spans: str = ""
+    metrics: str = ""
+    prometheus: str = ""
+    log: str = ""
+    errors: list[str] = field(default_factory=list)
+    span_names: set[str] = field(default_factory=set)
+    metric_names: set[str] = field(default_factory=set)
+
+    def all(self) -> dict[str, str]:
+        """Return each place with what it holds."""
+        return {
+            "events": self.events,
+            "spans": self.spans,
+            "metrics": self.metrics,
+            "prometheus": self.prometheus,
+            "log": self.log,
+            "errors": "\n".join(self.errors),
+        }
+
+
+@pytest.fixture
+def log_stream():
+    """Log at DEBUG into a buffer; puts the logging of the process back afterwards."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    stream = io.BytesIO()
+    log.configure_logging("debug", stream)
+    yield stream
+    structlog.reset_defaults()
+    log._outputs.clear()
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+
+
+def echo(status: int) -> Reply:
+    """An error whose body repeats everything that was sent."""
+    message = f"bad request: {PROMPT}, x-api-key: {KEY}, Authorization: Bearer {KEY}"
+    error = {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
+    return Reply(status, chunks=[json.dumps(error).encode()])
+
+
+def answer() -> Reply:
+    events = said.message(said.text_block(0, ANSWER))
+    return Reply(headers={"content-type": "text/event-stream"}, chunks=[sse(*events)])
+
+
+def cut() -> Reply:
+    """An answer that breaks off in the middle of its text."""
+    events = said.message(said.text_block(0, ANSWER))[:3]
+    return Reply(headers={"content-type": "text/event-stream"}, chunks=[sse(*events)], end="reset")
+
+
+REPLIES = [answer(), echo(400), echo(401), echo(500), cut()]
+
+
+@asynccontextmanager
+async def deployment(collector: Collector, provider: FaultServer, folder) -> AsyncIterator[app.App]:
+    file = folder / "modelmeter.toml"
+    file.write_text(CONFIG.format(collector=collector.address, provider=provider.url))
+    running = app.App(load(file, {"PLANTED_KEY": KEY}, listen=["127.0.0.1:0"]))
+    try:
+        yield running
+    finally:
+        await running.stop(0)
+
+
+async def ask_all(address: str, told: Told) -> None:
+    async with modelmeter.AsyncClient(address) as client:
+        for _ in REPLIES:
+            try:
+                await client.complete(
+                    "claude",
+                    f"My password is {PROMPT}",
+                    labels={"conversation_id": MARKER},
+                    metadata={"authorization": f"Bearer {HEADER}", "x-api-key": HEADER},
+                    timeout=10,
+                )
+            except modelmeter.ModelmeterError as error:
+                told.errors.append(
+                    f"{error} {error!r} {error.metadata if hasattr(error, 'metadata') else ''}"
+                )
+
+
+def fetch(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        return answer.read().decode()
+
+
+@pytest.fixture
+async def told(tmp_path, log_stream) -> Told:
+    """Make a call for each reply and collect what was told of them."""
+    told = Told()
+    async with collecting() as collector, FaultServer() as provider:
+        provider.script(REPLIES)
+        async with deployment(collector, provider, tmp_path) as running:
+            (address,) = await running.start()
+            await ask_all(address, told)
+            everything = EventFilter(tenant="default")
+            events = running.telemetry.bus.recent(everything, before=None, limit=10**6)
+            told.events = "\n".join(to_json(event).decode() for event in events)
+            assert running.exporters is not None
+            told.prometheus = await asyncio.to_thread(fetch, running.exporters.prometheus_port)
+        # What waits is sent when the deployment stops.
+        told.spans = "\n".join(map(str, collector.traces))
+        told.metrics = "\n".join(map(str, collector.metrics))
+        told.span_names = {span.name for span in collector.spans()}
+        told.metric_names = collector.metric_names()
+    told.log = log_stream.getvalue().decode()
+    return told
+
+
+async def test_no_secret_is_told_anywhere_and_the_marker_is_found_where_it_belongs(told):
+    for secret in (PROMPT, KEY, HEADER, ANSWER):
+        leaks = [place for place, text in told.all().items() if secret in text]
+        # A caller may read what the provider says of its own request, which repeats the caller's own words.
+        allowed = ["errors"] if secret == PROMPT else []
+        assert [place for place in leaks if place not in allowed] == [], secret
+    assert MARKER in told.events
+    assert MARKER in told.spans
+    assert MARKER not in told.metrics + told.prometheus
+    assert len(told.errors) == len(REPLIES) - 1
+
+
+async def test_every_place_was_looked_into(told):
+    assert told.events.count('"prompt.started"') == len(REPLIES)
+    assert {"chat claude-opus-5", "modelmeter.v1.ModelService/Complete"} <= told.span_names
+    assert {"gen_ai.client.inference.duration", "modelmeter.calls"} <= told.metric_names
+    assert 'modelmeter_outcome="REFUSED"' in told.prometheus
+    lines = [json.loads(line) for line in told.log.splitlines()]
+    assert sum(line["event"] == "call" for line in lines) == len(REPLIES)
+    assert all(line["trace_id"] for line in lines if line["event"] == "call")
