@@ -15,9 +15,11 @@ from __future__ import annotations
 from ._async import AsyncClient, AsyncCompletionStream
 from ._channel import DEFAULT_TIMEOUT
 from ._requests import CompleteOptions, EmbedOptions, Prompt
+from ._session import AsyncSession, AsyncSessionTurn
 from ._sync import Client, CompletionStream
 from ._version import __version__
 from .enums import (
+    BusyPolicy,
     Cause,
     Certainty,
     CostSource,
@@ -31,6 +33,8 @@ from .enums import (
     Role,
     SchemaMode,
     Sensitivity,
+    SessionEndReason,
+    SessionTransport,
     Stage,
     ToolMode,
     Trust,
@@ -88,15 +92,19 @@ from .results import (
     TokenCount,
     Usage,
 )
+from .sessions import SessionEnd, SessionTotals, TurnEnd
 
 __all__ = [
     "DEFAULT_TIMEOUT",
     "AdditionalUsage",
     "AsyncClient",
     "AsyncCompletionStream",
+    "AsyncSession",
+    "AsyncSessionTurn",
     "Attempt",
     "Audio",
     "BugError",
+    "BusyPolicy",
     "CacheBreakpoint",
     "Cached",
     "CallIdConflictError",
@@ -147,6 +155,10 @@ __all__ = [
     "Role",
     "SchemaMode",
     "Sensitivity",
+    "SessionEnd",
+    "SessionEndReason",
+    "SessionTotals",
+    "SessionTransport",
     "Stage",
     "Started",
     "StreamEvent",
@@ -160,6 +172,7 @@ __all__ = [
     "ToolMode",
     "ToolResult",
     "Trust",
+    "TurnEnd",
     "UnaccountedError",
     "UnavailableError",
     "UnreachableError",

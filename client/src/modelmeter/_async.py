@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import grpc
 import grpc.aio
 
+from . import _wire
 from ._channel import DEFAULT_TIMEOUT, Metadata, call_metadata, channel_options, check_token, deadline
 from ._lost import CallRecord, error_without_outcome
 from ._requests import (
@@ -21,6 +23,7 @@ from ._requests import (
     stream_request,
 )
 from ._results import completion_from, embeddings_from, has_outcome, model_from, token_count_from
+from ._session import AsyncSession, open_session
 from ._status import error_at_end, error_from_rpc
 from ._stream import StreamProgress
 from .events import StreamEvent, TextDelta
@@ -33,12 +36,14 @@ from .v1.model_service_pb2 import (
     StreamCompleteResponse,
 )
 from .v1.model_service_pb2_grpc import ModelServiceStub
+from .v1.session_pb2 import SessionOpen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
+    from .enums import BusyPolicy
     from .results import Completion, Embeddings, Model, TokenCount
     from .v1.model_service_pb2_grpc import ModelServiceAsyncStub
 
@@ -188,6 +193,47 @@ class AsyncClient:
             yield stream
         finally:
             stream.cancel()
+
+    @asynccontextmanager
+    async def session(
+        self,
+        model: str,
+        *,
+        conversation_id: str = "",
+        session_id: str = "",
+        when_busy: BusyPolicy | str | None = None,
+        keep_transcript: bool = False,
+        end_on_failure: bool = False,
+        timeout: float | None = None,
+        metadata: Metadata | None = None,
+    ) -> AsyncIterator[AsyncSession]:
+        """Open a conversation of many turns; leaving the `async with` block closes it, and an exception cancels it.
+
+        `keep_transcript` lets the server send a turn with its full input when the provider has forgotten the
+        conversation. `when_busy` says what becomes of a turn that is sent while another one is under way. `timeout`
+        is for the session as a whole; left out, there is none.
+        """
+        call = self._stub.Session(
+            timeout=deadline(timeout, math.inf), metadata=call_metadata(metadata, self._token)
+        )
+        opening = SessionOpen(
+            model=model,
+            conversation_id=conversation_id,
+            session_id=session_id,
+            when_busy=_wire.BUSY_POLICY.number(when_busy),
+            keep_transcript=keep_transcript,
+            end_on_failure=end_on_failure,
+        )
+        session = await open_session(call, opening)
+        try:
+            yield session
+        except BaseException:
+            session.cancel()
+            raise
+        else:
+            await session.close()
+        finally:
+            call.cancel()
 
     async def count_tokens(
         self,

@@ -6,7 +6,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import enums
-from .v1 import completion_pb2, embedding_pb2, error_pb2, message_pb2, model_service_pb2, usage_pb2
+from .v1 import (
+    completion_pb2,
+    embedding_pb2,
+    error_pb2,
+    message_pb2,
+    model_service_pb2,
+    session_pb2,
+    usage_pb2,
+)
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import EnumDescriptor
@@ -61,6 +69,9 @@ TOOL_MODE = EnumMap(enums.ToolMode, message_pb2.ToolChoice.Mode.DESCRIPTOR)
 SCHEMA_MODE = EnumMap(enums.SchemaMode, model_service_pb2.SchemaMode.DESCRIPTOR)
 MODEL_TASK = EnumMap(enums.ModelTask, model_service_pb2.ModelTask.DESCRIPTOR)
 EMBEDDING_INPUT_TYPE = EnumMap(enums.EmbeddingInputType, embedding_pb2.EmbeddingInputType.DESCRIPTOR)
+BUSY_POLICY = EnumMap(enums.BusyPolicy, session_pb2.BusyPolicy.DESCRIPTOR)
+SESSION_TRANSPORT = EnumMap(enums.SessionTransport, session_pb2.SessionTransport.DESCRIPTOR)
+SESSION_END_REASON = EnumMap(enums.SessionEndReason, session_pb2.SessionEndReason.DESCRIPTOR)
 REASONING_EFFORT = EnumMap(enums.ReasoningEffort, model_service_pb2.ReasoningEffort.DESCRIPTOR)
 
 

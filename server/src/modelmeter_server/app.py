@@ -43,6 +43,11 @@ class App:
             recorder or call_recorder(),
             max_concurrent_calls=settings.server.max_concurrent_calls,
         )
+        self.engine.sessions.bound(
+            limit=settings.server.max_sessions,
+            idle_seconds=settings.server.session_idle_seconds,
+            age_seconds=settings.server.session_age_seconds,
+        )
         self.server = RpcServer(self.engine)
 
     async def start(self) -> list[str]:
@@ -84,6 +89,7 @@ def make_driver(provider: ProviderSettings) -> Driver:
         limits=provider.limits,
         resend_on_stale_connection=provider.resend_on_stale_connection,
         authenticator=_authenticator(provider, wire),
+        socket_age=provider.socket_age,
     )
 
 

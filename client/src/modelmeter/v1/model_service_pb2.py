@@ -28,10 +28,11 @@ from modelmeter.v1 import completion_pb2 as modelmeter_dot_v1_dot_completion__pb
 from modelmeter.v1 import embedding_pb2 as modelmeter_dot_v1_dot_embedding__pb2
 from modelmeter.v1 import error_pb2 as modelmeter_dot_v1_dot_error__pb2
 from modelmeter.v1 import message_pb2 as modelmeter_dot_v1_dot_message__pb2
+from modelmeter.v1 import session_pb2 as modelmeter_dot_v1_dot_session__pb2
 from modelmeter.v1 import token_count_pb2 as modelmeter_dot_v1_dot_token__count__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!modelmeter/v1/model_service.proto\x12\rmodelmeter.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1emodelmeter/v1/completion.proto\x1a\x1dmodelmeter/v1/embedding.proto\x1a\x19modelmeter/v1/error.proto\x1a\x1bmodelmeter/v1/message.proto\x1a\x1fmodelmeter/v1/token_count.proto\":\n\x08Messages\x12.\n\x08messages\x18\x01 \x03(\x0b\x32\x16.modelmeter.v1.MessageB\x04\xe2\x41\x01\x02\"\xde\x01\n\x06\x45\x66\x66\x65\x63t\x12\x14\n\x06run_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x11\n\x03key\x18\x02 \x01(\tB\x04\xe2\x41\x01\x02\x12\x42\n\x0fon_landed_error\x18\x03 \x01(\x0e\x32#.modelmeter.v1.Effect.OnLandedErrorB\x04\xe2\x41\x01\x01\"g\n\rOnLandedError\x12\x1f\n\x1bON_LANDED_ERROR_UNSPECIFIED\x10\x00\x12\x1a\n\x16ON_LANDED_ERROR_REPLAY\x10\x01\x12\x19\n\x15ON_LANDED_ERROR_RETRY\x10\x02\"y\n\x0b\x43\x61llCeiling\x12\x19\n\x06tokens\x18\x01 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12\x1d\n\nnano_units\x18\x02 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x01\x88\x01\x01\x12\x16\n\x08\x63urrency\x18\x03 \x01(\tB\x04\xe2\x41\x01\x01\x42\t\n\x07_tokensB\r\n\x0b_nano_units\"X\n\x0bRetryPolicy\x12\x1a\n\x0cmax_attempts\x18\x01 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x17\n\tambiguous\x18\x02 \x01(\x08\x42\x04\xe2\x41\x01\x01\x12\x14\n\x06landed\x18\x03 \x01(\x08\x42\x04\xe2\x41\x01\x01\"\xe1\t\n\x0f\x43ompleteRequest\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x14\n\x04text\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01H\x00\x12\x31\n\x08messages\x18\x03 \x01(\x0b\x32\x17.modelmeter.v1.MessagesB\x04\xe2\x41\x01\x01H\x00\x12\x1b\n\x0bnative_json\x18\x04 \x01(\tB\x04\xe2\x41\x01\x01H\x00\x12\x14\n\x06system\x18\x05 \x01(\tB\x04\xe2\x41\x01\x01\x12(\n\x05tools\x18\x06 \x03(\x0b\x32\x13.modelmeter.v1.ToolB\x04\xe2\x41\x01\x01\x12\x34\n\x0btool_choice\x18\x07 \x01(\x0b\x32\x19.modelmeter.v1.ToolChoiceB\x04\xe2\x41\x01\x01\x12 \n\x12output_schema_json\x18\x08 \x01(\tB\x04\xe2\x41\x01\x01\x12\x34\n\x0bschema_mode\x18\t \x01(\x0e\x32\x19.modelmeter.v1.SchemaModeB\x04\xe2\x41\x01\x01\x12$\n\x11max_output_tokens\x18\n \x01(\x05\x42\x04\xe2\x41\x01\x01H\x01\x88\x01\x01\x12\x1e\n\x0btemperature\x18\x0b \x01(\x01\x42\x04\xe2\x41\x01\x01H\x02\x88\x01\x01\x12\x18\n\x05top_p\x18\x0c \x01(\x01\x42\x04\xe2\x41\x01\x01H\x03\x88\x01\x01\x12\x18\n\x05top_k\x18\r \x01(\x05\x42\x04\xe2\x41\x01\x01H\x04\x88\x01\x01\x12\x17\n\x04seed\x18\x0e \x01(\x03\x42\x04\xe2\x41\x01\x01H\x05\x88\x01\x01\x12\x1c\n\x0estop_sequences\x18\x0f \x03(\tB\x04\xe2\x41\x01\x01\x12>\n\x10reasoning_effort\x18\x10 \x01(\x0e\x32\x1e.modelmeter.v1.ReasoningEffortB\x04\xe2\x41\x01\x01\x12#\n\x15provider_options_json\x18\x11 \x01(\tB\x04\xe2\x41\x01\x01\x12\x37\n\x0c\x63ontinuation\x18\x12 \x01(\x0b\x32\x1b.modelmeter.v1.ContinuationB\x04\xe2\x41\x01\x01\x12\x35\n\x0bsensitivity\x18\x13 \x01(\x0e\x32\x1a.modelmeter.v1.SensitivityB\x04\xe2\x41\x01\x01\x12+\n\x06\x65\x66\x66\x65\x63t\x18\x14 \x01(\x0b\x32\x15.modelmeter.v1.EffectB\x04\xe2\x41\x01\x01\x12\x15\n\x07\x63\x61ll_id\x18\x15 \x01(\tB\x04\xe2\x41\x01\x01\x12\x31\n\x07\x63\x65iling\x18\x16 \x01(\x0b\x32\x1a.modelmeter.v1.CallCeilingB\x04\xe2\x41\x01\x01\x12\x36\n\x0cretry_policy\x18\x17 \x01(\x0b\x32\x1a.modelmeter.v1.RetryPolicyB\x04\xe2\x41\x01\x01\x12@\n\x06labels\x18\x18 \x03(\x0b\x32*.modelmeter.v1.CompleteRequest.LabelsEntryB\x04\xe2\x41\x01\x01\x12\x30\n\x0csystem_trust\x18\x19 \x01(\x0e\x32\x14.modelmeter.v1.TrustB\x04\xe2\x41\x01\x01\x12\x45\n\x17system_cache_breakpoint\x18\x1a \x01(\x0b\x32\x1e.modelmeter.v1.CacheBreakpointB\x04\xe2\x41\x01\x01\x12\x19\n\x0b\x65nd_user_id\x18\x1b \x01(\tB\x04\xe2\x41\x01\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x08\n\x06promptB\x14\n\x12_max_output_tokensB\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x07\n\x05_seed\"A\n\x10\x43ompleteResponse\x12-\n\ncompletion\x18\x01 \x01(\x0b\x32\x19.modelmeter.v1.Completion\"\x87\x01\n\x15StreamCompleteRequest\x12\x35\n\x07request\x18\x01 \x01(\x0b\x32\x1e.modelmeter.v1.CompleteRequestB\x04\xe2\x41\x01\x02\x12\x37\n\x0e\x66lush_interval\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationB\x04\xe2\x41\x01\x01\"\xf4\x02\n\x16StreamCompleteResponse\x12\x33\n\x07started\x18\x01 \x01(\x0b\x32 .modelmeter.v1.CompletionStartedH\x00\x12(\n\x04text\x18\x02 \x01(\x0b\x32\x18.modelmeter.v1.TextDeltaH\x00\x12\x32\n\treasoning\x18\x03 \x01(\x0b\x32\x1d.modelmeter.v1.ReasoningDeltaH\x00\x12\x31\n\ttool_call\x18\x04 \x01(\x0b\x32\x1c.modelmeter.v1.ToolCallDeltaH\x00\x12-\n\x05usage\x18\x05 \x01(\x0b\x32\x1c.modelmeter.v1.UsageSnapshotH\x00\x12/\n\ncompletion\x18\x06 \x01(\x0b\x32\x19.modelmeter.v1.CompletionH\x00\x12+\n\x06\x66\x61iled\x18\x07 \x01(\x0b\x32\x19.modelmeter.v1.ModelErrorH\x00\x42\x07\n\x05\x65vent\"K\n\x12\x43ountTokensRequest\x12\x35\n\x07request\x18\x01 \x01(\x0b\x32\x1e.modelmeter.v1.CompleteRequestB\x04\xe2\x41\x01\x02\"?\n\x13\x43ountTokensResponse\x12(\n\x05\x63ount\x18\x01 \x01(\x0b\x32\x19.modelmeter.v1.TokenCount\"\x85\x03\n\x0c\x45mbedRequest\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x14\n\x06inputs\x18\x02 \x03(\tB\x04\xe2\x41\x01\x02\x12\x1d\n\ndimensions\x18\x03 \x01(\x05\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12;\n\ninput_type\x18\x04 \x01(\x0e\x32!.modelmeter.v1.EmbeddingInputTypeB\x04\xe2\x41\x01\x01\x12#\n\x15provider_options_json\x18\x05 \x01(\tB\x04\xe2\x41\x01\x01\x12\x35\n\x0bsensitivity\x18\x06 \x01(\x0e\x32\x1a.modelmeter.v1.SensitivityB\x04\xe2\x41\x01\x01\x12\x15\n\x07\x63\x61ll_id\x18\x07 \x01(\tB\x04\xe2\x41\x01\x01\x12=\n\x06labels\x18\x08 \x03(\x0b\x32\'.modelmeter.v1.EmbedRequest.LabelsEntryB\x04\xe2\x41\x01\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\r\n\x0b_dimensions\">\n\rEmbedResponse\x12-\n\nembeddings\x18\x01 \x01(\x0b\x32\x19.modelmeter.v1.Embeddings\"\xca\x01\n\x11ModelCapabilities\x12/\n\x0cschema_modes\x18\x01 \x03(\x0e\x32\x19.modelmeter.v1.SchemaMode\x12\r\n\x05tools\x18\x02 \x01(\x08\x12\x19\n\x11tools_with_schema\x18\x03 \x01(\x08\x12\r\n\x05media\x18\x04 \x03(\t\x12\x39\n\x11reasoning_efforts\x18\x05 \x03(\x0e\x32\x1e.modelmeter.v1.ReasoningEffort\x12\x10\n\x08sampling\x18\x06 \x03(\t\"\xc8\x01\n\tPriceTier\x12\r\n\x05input\x18\x01 \x01(\t\x12\x0e\n\x06output\x18\x02 \x01(\t\x12\x12\n\ncache_read\x18\x03 \x01(\t\x12\x13\n\x0b\x63\x61\x63he_write\x18\x04 \x01(\t\x12\x16\n\x0e\x63\x61\x63he_write_1h\x18\x05 \x01(\t\x12\x1a\n\x12\x61\x62ove_input_tokens\x18\x06 \x01(\x03\x12\x14\n\x0cservice_tier\x18\x07 \x01(\t\x12\x13\n\x0binput_audio\x18\x08 \x01(\t\x12\x14\n\x0coutput_audio\x18\t \x01(\t\"\xc9\x01\n\x05Price\x12\x10\n\x08\x63urrency\x18\x01 \x01(\t\x12\'\n\x05tiers\x18\x02 \x03(\x0b\x32\x18.modelmeter.v1.PriceTier\x12J\n\x14hosted_tool_requests\x18\x03 \x03(\x0b\x32,.modelmeter.v1.Price.HostedToolRequestsEntry\x1a\x39\n\x17HostedToolRequestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xe3\x02\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08provider\x18\x02 \x01(\t\x12\x15\n\rprovider_kind\x18\x03 \x01(\t\x12\x16\n\x0eprovider_model\x18\x04 \x01(\t\x12\x36\n\x0c\x63\x61pabilities\x18\x05 \x01(\x0b\x32 .modelmeter.v1.ModelCapabilities\x12\x19\n\x11max_output_tokens\x18\x06 \x01(\x05\x12\x36\n\x13\x64\x65\x66\x61ult_schema_mode\x18\x07 \x01(\x0e\x32\x19.modelmeter.v1.SchemaMode\x12\x33\n\x0fmax_sensitivity\x18\x08 \x01(\x0e\x32\x1a.modelmeter.v1.Sensitivity\x12#\n\x05price\x18\t \x01(\x0b\x32\x14.modelmeter.v1.Price\x12&\n\x04task\x18\n \x01(\x0e\x32\x18.modelmeter.v1.ModelTask\"F\n\x11ListModelsRequest\x12\x17\n\tpage_size\x18\x01 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x18\n\npage_token\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\"S\n\x12ListModelsResponse\x12$\n\x06models\x18\x01 \x03(\x0b\x32\x14.modelmeter.v1.Model\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"%\n\x0fGetModelRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"7\n\x10GetModelResponse\x12#\n\x05model\x18\x01 \x01(\x0b\x32\x14.modelmeter.v1.Model*^\n\nSchemaMode\x12\x1b\n\x17SCHEMA_MODE_UNSPECIFIED\x10\x00\x12\x16\n\x12SCHEMA_MODE_NATIVE\x10\x01\x12\x1b\n\x17SCHEMA_MODE_FORCED_TOOL\x10\x02*\xf4\x01\n\x0fReasoningEffort\x12 \n\x1cREASONING_EFFORT_UNSPECIFIED\x10\x00\x12\x19\n\x15REASONING_EFFORT_NONE\x10\x01\x12\x1c\n\x18REASONING_EFFORT_MINIMAL\x10\x02\x12\x18\n\x14REASONING_EFFORT_LOW\x10\x03\x12\x1b\n\x17REASONING_EFFORT_MEDIUM\x10\x04\x12\x19\n\x15REASONING_EFFORT_HIGH\x10\x05\x12\x1a\n\x16REASONING_EFFORT_XHIGH\x10\x06\x12\x18\n\x14REASONING_EFFORT_MAX\x10\x07*\\\n\tModelTask\x12\x1a\n\x16MODEL_TASK_UNSPECIFIED\x10\x00\x12\x19\n\x15MODEL_TASK_COMPLETION\x10\x01\x12\x18\n\x14MODEL_TASK_EMBEDDING\x10\x02\x32\xf6\x03\n\x0cModelService\x12K\n\x08\x43omplete\x12\x1e.modelmeter.v1.CompleteRequest\x1a\x1f.modelmeter.v1.CompleteResponse\x12_\n\x0eStreamComplete\x12$.modelmeter.v1.StreamCompleteRequest\x1a%.modelmeter.v1.StreamCompleteResponse0\x01\x12T\n\x0b\x43ountTokens\x12!.modelmeter.v1.CountTokensRequest\x1a\".modelmeter.v1.CountTokensResponse\x12\x42\n\x05\x45mbed\x12\x1b.modelmeter.v1.EmbedRequest\x1a\x1c.modelmeter.v1.EmbedResponse\x12Q\n\nListModels\x12 .modelmeter.v1.ListModelsRequest\x1a!.modelmeter.v1.ListModelsResponse\x12K\n\x08GetModel\x12\x1e.modelmeter.v1.GetModelRequest\x1a\x1f.modelmeter.v1.GetModelResponseBg\n\x11\x64\x65v.modelmeter.v1B\x11ModelServiceProtoP\x01Z-modelmeter.dev/gen/modelmeter/v1;modelmeterv1\xaa\x02\rModelmeter.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!modelmeter/v1/model_service.proto\x12\rmodelmeter.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1emodelmeter/v1/completion.proto\x1a\x1dmodelmeter/v1/embedding.proto\x1a\x19modelmeter/v1/error.proto\x1a\x1bmodelmeter/v1/message.proto\x1a\x1bmodelmeter/v1/session.proto\x1a\x1fmodelmeter/v1/token_count.proto\":\n\x08Messages\x12.\n\x08messages\x18\x01 \x03(\x0b\x32\x16.modelmeter.v1.MessageB\x04\xe2\x41\x01\x02\"\xde\x01\n\x06\x45\x66\x66\x65\x63t\x12\x14\n\x06run_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x11\n\x03key\x18\x02 \x01(\tB\x04\xe2\x41\x01\x02\x12\x42\n\x0fon_landed_error\x18\x03 \x01(\x0e\x32#.modelmeter.v1.Effect.OnLandedErrorB\x04\xe2\x41\x01\x01\"g\n\rOnLandedError\x12\x1f\n\x1bON_LANDED_ERROR_UNSPECIFIED\x10\x00\x12\x1a\n\x16ON_LANDED_ERROR_REPLAY\x10\x01\x12\x19\n\x15ON_LANDED_ERROR_RETRY\x10\x02\"y\n\x0b\x43\x61llCeiling\x12\x19\n\x06tokens\x18\x01 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12\x1d\n\nnano_units\x18\x02 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x01\x88\x01\x01\x12\x16\n\x08\x63urrency\x18\x03 \x01(\tB\x04\xe2\x41\x01\x01\x42\t\n\x07_tokensB\r\n\x0b_nano_units\"X\n\x0bRetryPolicy\x12\x1a\n\x0cmax_attempts\x18\x01 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x17\n\tambiguous\x18\x02 \x01(\x08\x42\x04\xe2\x41\x01\x01\x12\x14\n\x06landed\x18\x03 \x01(\x08\x42\x04\xe2\x41\x01\x01\"\xe1\t\n\x0f\x43ompleteRequest\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x14\n\x04text\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01H\x00\x12\x31\n\x08messages\x18\x03 \x01(\x0b\x32\x17.modelmeter.v1.MessagesB\x04\xe2\x41\x01\x01H\x00\x12\x1b\n\x0bnative_json\x18\x04 \x01(\tB\x04\xe2\x41\x01\x01H\x00\x12\x14\n\x06system\x18\x05 \x01(\tB\x04\xe2\x41\x01\x01\x12(\n\x05tools\x18\x06 \x03(\x0b\x32\x13.modelmeter.v1.ToolB\x04\xe2\x41\x01\x01\x12\x34\n\x0btool_choice\x18\x07 \x01(\x0b\x32\x19.modelmeter.v1.ToolChoiceB\x04\xe2\x41\x01\x01\x12 \n\x12output_schema_json\x18\x08 \x01(\tB\x04\xe2\x41\x01\x01\x12\x34\n\x0bschema_mode\x18\t \x01(\x0e\x32\x19.modelmeter.v1.SchemaModeB\x04\xe2\x41\x01\x01\x12$\n\x11max_output_tokens\x18\n \x01(\x05\x42\x04\xe2\x41\x01\x01H\x01\x88\x01\x01\x12\x1e\n\x0btemperature\x18\x0b \x01(\x01\x42\x04\xe2\x41\x01\x01H\x02\x88\x01\x01\x12\x18\n\x05top_p\x18\x0c \x01(\x01\x42\x04\xe2\x41\x01\x01H\x03\x88\x01\x01\x12\x18\n\x05top_k\x18\r \x01(\x05\x42\x04\xe2\x41\x01\x01H\x04\x88\x01\x01\x12\x17\n\x04seed\x18\x0e \x01(\x03\x42\x04\xe2\x41\x01\x01H\x05\x88\x01\x01\x12\x1c\n\x0estop_sequences\x18\x0f \x03(\tB\x04\xe2\x41\x01\x01\x12>\n\x10reasoning_effort\x18\x10 \x01(\x0e\x32\x1e.modelmeter.v1.ReasoningEffortB\x04\xe2\x41\x01\x01\x12#\n\x15provider_options_json\x18\x11 \x01(\tB\x04\xe2\x41\x01\x01\x12\x37\n\x0c\x63ontinuation\x18\x12 \x01(\x0b\x32\x1b.modelmeter.v1.ContinuationB\x04\xe2\x41\x01\x01\x12\x35\n\x0bsensitivity\x18\x13 \x01(\x0e\x32\x1a.modelmeter.v1.SensitivityB\x04\xe2\x41\x01\x01\x12+\n\x06\x65\x66\x66\x65\x63t\x18\x14 \x01(\x0b\x32\x15.modelmeter.v1.EffectB\x04\xe2\x41\x01\x01\x12\x15\n\x07\x63\x61ll_id\x18\x15 \x01(\tB\x04\xe2\x41\x01\x01\x12\x31\n\x07\x63\x65iling\x18\x16 \x01(\x0b\x32\x1a.modelmeter.v1.CallCeilingB\x04\xe2\x41\x01\x01\x12\x36\n\x0cretry_policy\x18\x17 \x01(\x0b\x32\x1a.modelmeter.v1.RetryPolicyB\x04\xe2\x41\x01\x01\x12@\n\x06labels\x18\x18 \x03(\x0b\x32*.modelmeter.v1.CompleteRequest.LabelsEntryB\x04\xe2\x41\x01\x01\x12\x30\n\x0csystem_trust\x18\x19 \x01(\x0e\x32\x14.modelmeter.v1.TrustB\x04\xe2\x41\x01\x01\x12\x45\n\x17system_cache_breakpoint\x18\x1a \x01(\x0b\x32\x1e.modelmeter.v1.CacheBreakpointB\x04\xe2\x41\x01\x01\x12\x19\n\x0b\x65nd_user_id\x18\x1b \x01(\tB\x04\xe2\x41\x01\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x08\n\x06promptB\x14\n\x12_max_output_tokensB\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x07\n\x05_seed\"A\n\x10\x43ompleteResponse\x12-\n\ncompletion\x18\x01 \x01(\x0b\x32\x19.modelmeter.v1.Completion\"\x87\x01\n\x15StreamCompleteRequest\x12\x35\n\x07request\x18\x01 \x01(\x0b\x32\x1e.modelmeter.v1.CompleteRequestB\x04\xe2\x41\x01\x02\x12\x37\n\x0e\x66lush_interval\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationB\x04\xe2\x41\x01\x01\"\xf4\x02\n\x16StreamCompleteResponse\x12\x33\n\x07started\x18\x01 \x01(\x0b\x32 .modelmeter.v1.CompletionStartedH\x00\x12(\n\x04text\x18\x02 \x01(\x0b\x32\x18.modelmeter.v1.TextDeltaH\x00\x12\x32\n\treasoning\x18\x03 \x01(\x0b\x32\x1d.modelmeter.v1.ReasoningDeltaH\x00\x12\x31\n\ttool_call\x18\x04 \x01(\x0b\x32\x1c.modelmeter.v1.ToolCallDeltaH\x00\x12-\n\x05usage\x18\x05 \x01(\x0b\x32\x1c.modelmeter.v1.UsageSnapshotH\x00\x12/\n\ncompletion\x18\x06 \x01(\x0b\x32\x19.modelmeter.v1.CompletionH\x00\x12+\n\x06\x66\x61iled\x18\x07 \x01(\x0b\x32\x19.modelmeter.v1.ModelErrorH\x00\x42\x07\n\x05\x65vent\"\xe2\x01\n\x0bSessionTurn\x12\x35\n\x07request\x18\x01 \x01(\x0b\x32\x1e.modelmeter.v1.CompleteRequestB\x04\xe2\x41\x01\x02\x12\'\n\x14previous_response_id\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12\x1b\n\x08generate\x18\x03 \x01(\x08\x42\x04\xe2\x41\x01\x01H\x01\x88\x01\x01\x12\x30\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationB\x04\xe2\x41\x01\x01\x42\x17\n\x15_previous_response_idB\x0b\n\t_generate\"\xb3\x01\n\x0eSessionRequest\x12\x30\n\x04open\x18\x01 \x01(\x0b\x32\x1a.modelmeter.v1.SessionOpenB\x04\xe2\x41\x01\x01H\x00\x12\x30\n\x04turn\x18\x02 \x01(\x0b\x32\x1a.modelmeter.v1.SessionTurnB\x04\xe2\x41\x01\x01H\x00\x12\x32\n\x05\x63lose\x18\x03 \x01(\x0b\x32\x1b.modelmeter.v1.SessionCloseB\x04\xe2\x41\x01\x01H\x00\x42\t\n\x07message\"\xb3\x03\n\x0fSessionResponse\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12.\n\x06opened\x18\x02 \x01(\x0b\x32\x1c.modelmeter.v1.SessionOpenedH\x00\x12\x33\n\x07started\x18\x03 \x01(\x0b\x32 .modelmeter.v1.CompletionStartedH\x00\x12(\n\x04text\x18\x04 \x01(\x0b\x32\x18.modelmeter.v1.TextDeltaH\x00\x12\x32\n\treasoning\x18\x05 \x01(\x0b\x32\x1d.modelmeter.v1.ReasoningDeltaH\x00\x12\x31\n\ttool_call\x18\x06 \x01(\x0b\x32\x1c.modelmeter.v1.ToolCallDeltaH\x00\x12-\n\x05usage\x18\x07 \x01(\x0b\x32\x1c.modelmeter.v1.UsageSnapshotH\x00\x12\x33\n\nturn_ended\x18\x08 \x01(\x0b\x32\x1d.modelmeter.v1.SessionTurnEndH\x00\x12,\n\x05\x65nded\x18\t \x01(\x0b\x32\x1b.modelmeter.v1.SessionEndedH\x00\x42\x07\n\x05\x65vent\"K\n\x12\x43ountTokensRequest\x12\x35\n\x07request\x18\x01 \x01(\x0b\x32\x1e.modelmeter.v1.CompleteRequestB\x04\xe2\x41\x01\x02\"?\n\x13\x43ountTokensResponse\x12(\n\x05\x63ount\x18\x01 \x01(\x0b\x32\x19.modelmeter.v1.TokenCount\"\x85\x03\n\x0c\x45mbedRequest\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x14\n\x06inputs\x18\x02 \x03(\tB\x04\xe2\x41\x01\x02\x12\x1d\n\ndimensions\x18\x03 \x01(\x05\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12;\n\ninput_type\x18\x04 \x01(\x0e\x32!.modelmeter.v1.EmbeddingInputTypeB\x04\xe2\x41\x01\x01\x12#\n\x15provider_options_json\x18\x05 \x01(\tB\x04\xe2\x41\x01\x01\x12\x35\n\x0bsensitivity\x18\x06 \x01(\x0e\x32\x1a.modelmeter.v1.SensitivityB\x04\xe2\x41\x01\x01\x12\x15\n\x07\x63\x61ll_id\x18\x07 \x01(\tB\x04\xe2\x41\x01\x01\x12=\n\x06labels\x18\x08 \x03(\x0b\x32\'.modelmeter.v1.EmbedRequest.LabelsEntryB\x04\xe2\x41\x01\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\r\n\x0b_dimensions\">\n\rEmbedResponse\x12-\n\nembeddings\x18\x01 \x01(\x0b\x32\x19.modelmeter.v1.Embeddings\"\xca\x01\n\x11ModelCapabilities\x12/\n\x0cschema_modes\x18\x01 \x03(\x0e\x32\x19.modelmeter.v1.SchemaMode\x12\r\n\x05tools\x18\x02 \x01(\x08\x12\x19\n\x11tools_with_schema\x18\x03 \x01(\x08\x12\r\n\x05media\x18\x04 \x03(\t\x12\x39\n\x11reasoning_efforts\x18\x05 \x03(\x0e\x32\x1e.modelmeter.v1.ReasoningEffort\x12\x10\n\x08sampling\x18\x06 \x03(\t\"\xc8\x01\n\tPriceTier\x12\r\n\x05input\x18\x01 \x01(\t\x12\x0e\n\x06output\x18\x02 \x01(\t\x12\x12\n\ncache_read\x18\x03 \x01(\t\x12\x13\n\x0b\x63\x61\x63he_write\x18\x04 \x01(\t\x12\x16\n\x0e\x63\x61\x63he_write_1h\x18\x05 \x01(\t\x12\x1a\n\x12\x61\x62ove_input_tokens\x18\x06 \x01(\x03\x12\x14\n\x0cservice_tier\x18\x07 \x01(\t\x12\x13\n\x0binput_audio\x18\x08 \x01(\t\x12\x14\n\x0coutput_audio\x18\t \x01(\t\"\xc9\x01\n\x05Price\x12\x10\n\x08\x63urrency\x18\x01 \x01(\t\x12\'\n\x05tiers\x18\x02 \x03(\x0b\x32\x18.modelmeter.v1.PriceTier\x12J\n\x14hosted_tool_requests\x18\x03 \x03(\x0b\x32,.modelmeter.v1.Price.HostedToolRequestsEntry\x1a\x39\n\x17HostedToolRequestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xe3\x02\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08provider\x18\x02 \x01(\t\x12\x15\n\rprovider_kind\x18\x03 \x01(\t\x12\x16\n\x0eprovider_model\x18\x04 \x01(\t\x12\x36\n\x0c\x63\x61pabilities\x18\x05 \x01(\x0b\x32 .modelmeter.v1.ModelCapabilities\x12\x19\n\x11max_output_tokens\x18\x06 \x01(\x05\x12\x36\n\x13\x64\x65\x66\x61ult_schema_mode\x18\x07 \x01(\x0e\x32\x19.modelmeter.v1.SchemaMode\x12\x33\n\x0fmax_sensitivity\x18\x08 \x01(\x0e\x32\x1a.modelmeter.v1.Sensitivity\x12#\n\x05price\x18\t \x01(\x0b\x32\x14.modelmeter.v1.Price\x12&\n\x04task\x18\n \x01(\x0e\x32\x18.modelmeter.v1.ModelTask\"F\n\x11ListModelsRequest\x12\x17\n\tpage_size\x18\x01 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x18\n\npage_token\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\"S\n\x12ListModelsResponse\x12$\n\x06models\x18\x01 \x03(\x0b\x32\x14.modelmeter.v1.Model\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"%\n\x0fGetModelRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"7\n\x10GetModelResponse\x12#\n\x05model\x18\x01 \x01(\x0b\x32\x14.modelmeter.v1.Model*^\n\nSchemaMode\x12\x1b\n\x17SCHEMA_MODE_UNSPECIFIED\x10\x00\x12\x16\n\x12SCHEMA_MODE_NATIVE\x10\x01\x12\x1b\n\x17SCHEMA_MODE_FORCED_TOOL\x10\x02*\xf4\x01\n\x0fReasoningEffort\x12 \n\x1cREASONING_EFFORT_UNSPECIFIED\x10\x00\x12\x19\n\x15REASONING_EFFORT_NONE\x10\x01\x12\x1c\n\x18REASONING_EFFORT_MINIMAL\x10\x02\x12\x18\n\x14REASONING_EFFORT_LOW\x10\x03\x12\x1b\n\x17REASONING_EFFORT_MEDIUM\x10\x04\x12\x19\n\x15REASONING_EFFORT_HIGH\x10\x05\x12\x1a\n\x16REASONING_EFFORT_XHIGH\x10\x06\x12\x18\n\x14REASONING_EFFORT_MAX\x10\x07*\\\n\tModelTask\x12\x1a\n\x16MODEL_TASK_UNSPECIFIED\x10\x00\x12\x19\n\x15MODEL_TASK_COMPLETION\x10\x01\x12\x18\n\x14MODEL_TASK_EMBEDDING\x10\x02\x32\xc4\x04\n\x0cModelService\x12K\n\x08\x43omplete\x12\x1e.modelmeter.v1.CompleteRequest\x1a\x1f.modelmeter.v1.CompleteResponse\x12_\n\x0eStreamComplete\x12$.modelmeter.v1.StreamCompleteRequest\x1a%.modelmeter.v1.StreamCompleteResponse0\x01\x12T\n\x0b\x43ountTokens\x12!.modelmeter.v1.CountTokensRequest\x1a\".modelmeter.v1.CountTokensResponse\x12\x42\n\x05\x45mbed\x12\x1b.modelmeter.v1.EmbedRequest\x1a\x1c.modelmeter.v1.EmbedResponse\x12L\n\x07Session\x12\x1d.modelmeter.v1.SessionRequest\x1a\x1e.modelmeter.v1.SessionResponse(\x01\x30\x01\x12Q\n\nListModels\x12 .modelmeter.v1.ListModelsRequest\x1a!.modelmeter.v1.ListModelsResponse\x12K\n\x08GetModel\x12\x1e.modelmeter.v1.GetModelRequest\x1a\x1f.modelmeter.v1.GetModelResponseBg\n\x11\x64\x65v.modelmeter.v1B\x11ModelServiceProtoP\x01Z-modelmeter.dev/gen/modelmeter/v1;modelmeterv1\xaa\x02\rModelmeter.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -119,6 +120,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STREAMCOMPLETEREQUEST'].fields_by_name['request']._serialized_options = b'\342A\001\002'
   _globals['_STREAMCOMPLETEREQUEST'].fields_by_name['flush_interval']._loaded_options = None
   _globals['_STREAMCOMPLETEREQUEST'].fields_by_name['flush_interval']._serialized_options = b'\342A\001\001'
+  _globals['_SESSIONTURN'].fields_by_name['request']._loaded_options = None
+  _globals['_SESSIONTURN'].fields_by_name['request']._serialized_options = b'\342A\001\002'
+  _globals['_SESSIONTURN'].fields_by_name['previous_response_id']._loaded_options = None
+  _globals['_SESSIONTURN'].fields_by_name['previous_response_id']._serialized_options = b'\342A\001\001'
+  _globals['_SESSIONTURN'].fields_by_name['generate']._loaded_options = None
+  _globals['_SESSIONTURN'].fields_by_name['generate']._serialized_options = b'\342A\001\001'
+  _globals['_SESSIONTURN'].fields_by_name['timeout']._loaded_options = None
+  _globals['_SESSIONTURN'].fields_by_name['timeout']._serialized_options = b'\342A\001\001'
+  _globals['_SESSIONREQUEST'].fields_by_name['open']._loaded_options = None
+  _globals['_SESSIONREQUEST'].fields_by_name['open']._serialized_options = b'\342A\001\001'
+  _globals['_SESSIONREQUEST'].fields_by_name['turn']._loaded_options = None
+  _globals['_SESSIONREQUEST'].fields_by_name['turn']._serialized_options = b'\342A\001\001'
+  _globals['_SESSIONREQUEST'].fields_by_name['close']._loaded_options = None
+  _globals['_SESSIONREQUEST'].fields_by_name['close']._serialized_options = b'\342A\001\001'
   _globals['_COUNTTOKENSREQUEST'].fields_by_name['request']._loaded_options = None
   _globals['_COUNTTOKENSREQUEST'].fields_by_name['request']._serialized_options = b'\342A\001\002'
   _globals['_EMBEDREQUEST_LABELSENTRY']._loaded_options = None
@@ -147,60 +162,66 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTMODELSREQUEST'].fields_by_name['page_token']._serialized_options = b'\342A\001\001'
   _globals['_GETMODELREQUEST'].fields_by_name['name']._loaded_options = None
   _globals['_GETMODELREQUEST'].fields_by_name['name']._serialized_options = b'\342A\001\002'
-  _globals['_SCHEMAMODE']._serialized_start=4420
-  _globals['_SCHEMAMODE']._serialized_end=4514
-  _globals['_REASONINGEFFORT']._serialized_start=4517
-  _globals['_REASONINGEFFORT']._serialized_end=4761
-  _globals['_MODELTASK']._serialized_start=4763
-  _globals['_MODELTASK']._serialized_end=4855
-  _globals['_MESSAGES']._serialized_start=269
-  _globals['_MESSAGES']._serialized_end=327
-  _globals['_EFFECT']._serialized_start=330
-  _globals['_EFFECT']._serialized_end=552
-  _globals['_EFFECT_ONLANDEDERROR']._serialized_start=449
-  _globals['_EFFECT_ONLANDEDERROR']._serialized_end=552
-  _globals['_CALLCEILING']._serialized_start=554
-  _globals['_CALLCEILING']._serialized_end=675
-  _globals['_RETRYPOLICY']._serialized_start=677
-  _globals['_RETRYPOLICY']._serialized_end=765
-  _globals['_COMPLETEREQUEST']._serialized_start=768
-  _globals['_COMPLETEREQUEST']._serialized_end=2017
-  _globals['_COMPLETEREQUEST_LABELSENTRY']._serialized_start=1895
-  _globals['_COMPLETEREQUEST_LABELSENTRY']._serialized_end=1940
-  _globals['_COMPLETERESPONSE']._serialized_start=2019
-  _globals['_COMPLETERESPONSE']._serialized_end=2084
-  _globals['_STREAMCOMPLETEREQUEST']._serialized_start=2087
-  _globals['_STREAMCOMPLETEREQUEST']._serialized_end=2222
-  _globals['_STREAMCOMPLETERESPONSE']._serialized_start=2225
-  _globals['_STREAMCOMPLETERESPONSE']._serialized_end=2597
-  _globals['_COUNTTOKENSREQUEST']._serialized_start=2599
-  _globals['_COUNTTOKENSREQUEST']._serialized_end=2674
-  _globals['_COUNTTOKENSRESPONSE']._serialized_start=2676
-  _globals['_COUNTTOKENSRESPONSE']._serialized_end=2739
-  _globals['_EMBEDREQUEST']._serialized_start=2742
-  _globals['_EMBEDREQUEST']._serialized_end=3131
-  _globals['_EMBEDREQUEST_LABELSENTRY']._serialized_start=1895
-  _globals['_EMBEDREQUEST_LABELSENTRY']._serialized_end=1940
-  _globals['_EMBEDRESPONSE']._serialized_start=3133
-  _globals['_EMBEDRESPONSE']._serialized_end=3195
-  _globals['_MODELCAPABILITIES']._serialized_start=3198
-  _globals['_MODELCAPABILITIES']._serialized_end=3400
-  _globals['_PRICETIER']._serialized_start=3403
-  _globals['_PRICETIER']._serialized_end=3603
-  _globals['_PRICE']._serialized_start=3606
-  _globals['_PRICE']._serialized_end=3807
-  _globals['_PRICE_HOSTEDTOOLREQUESTSENTRY']._serialized_start=3750
-  _globals['_PRICE_HOSTEDTOOLREQUESTSENTRY']._serialized_end=3807
-  _globals['_MODEL']._serialized_start=3810
-  _globals['_MODEL']._serialized_end=4165
-  _globals['_LISTMODELSREQUEST']._serialized_start=4167
-  _globals['_LISTMODELSREQUEST']._serialized_end=4237
-  _globals['_LISTMODELSRESPONSE']._serialized_start=4239
-  _globals['_LISTMODELSRESPONSE']._serialized_end=4322
-  _globals['_GETMODELREQUEST']._serialized_start=4324
-  _globals['_GETMODELREQUEST']._serialized_end=4361
-  _globals['_GETMODELRESPONSE']._serialized_start=4363
-  _globals['_GETMODELRESPONSE']._serialized_end=4418
-  _globals['_MODELSERVICE']._serialized_start=4858
-  _globals['_MODELSERVICE']._serialized_end=5360
+  _globals['_SCHEMAMODE']._serialized_start=5298
+  _globals['_SCHEMAMODE']._serialized_end=5392
+  _globals['_REASONINGEFFORT']._serialized_start=5395
+  _globals['_REASONINGEFFORT']._serialized_end=5639
+  _globals['_MODELTASK']._serialized_start=5641
+  _globals['_MODELTASK']._serialized_end=5733
+  _globals['_MESSAGES']._serialized_start=298
+  _globals['_MESSAGES']._serialized_end=356
+  _globals['_EFFECT']._serialized_start=359
+  _globals['_EFFECT']._serialized_end=581
+  _globals['_EFFECT_ONLANDEDERROR']._serialized_start=478
+  _globals['_EFFECT_ONLANDEDERROR']._serialized_end=581
+  _globals['_CALLCEILING']._serialized_start=583
+  _globals['_CALLCEILING']._serialized_end=704
+  _globals['_RETRYPOLICY']._serialized_start=706
+  _globals['_RETRYPOLICY']._serialized_end=794
+  _globals['_COMPLETEREQUEST']._serialized_start=797
+  _globals['_COMPLETEREQUEST']._serialized_end=2046
+  _globals['_COMPLETEREQUEST_LABELSENTRY']._serialized_start=1924
+  _globals['_COMPLETEREQUEST_LABELSENTRY']._serialized_end=1969
+  _globals['_COMPLETERESPONSE']._serialized_start=2048
+  _globals['_COMPLETERESPONSE']._serialized_end=2113
+  _globals['_STREAMCOMPLETEREQUEST']._serialized_start=2116
+  _globals['_STREAMCOMPLETEREQUEST']._serialized_end=2251
+  _globals['_STREAMCOMPLETERESPONSE']._serialized_start=2254
+  _globals['_STREAMCOMPLETERESPONSE']._serialized_end=2626
+  _globals['_SESSIONTURN']._serialized_start=2629
+  _globals['_SESSIONTURN']._serialized_end=2855
+  _globals['_SESSIONREQUEST']._serialized_start=2858
+  _globals['_SESSIONREQUEST']._serialized_end=3037
+  _globals['_SESSIONRESPONSE']._serialized_start=3040
+  _globals['_SESSIONRESPONSE']._serialized_end=3475
+  _globals['_COUNTTOKENSREQUEST']._serialized_start=3477
+  _globals['_COUNTTOKENSREQUEST']._serialized_end=3552
+  _globals['_COUNTTOKENSRESPONSE']._serialized_start=3554
+  _globals['_COUNTTOKENSRESPONSE']._serialized_end=3617
+  _globals['_EMBEDREQUEST']._serialized_start=3620
+  _globals['_EMBEDREQUEST']._serialized_end=4009
+  _globals['_EMBEDREQUEST_LABELSENTRY']._serialized_start=1924
+  _globals['_EMBEDREQUEST_LABELSENTRY']._serialized_end=1969
+  _globals['_EMBEDRESPONSE']._serialized_start=4011
+  _globals['_EMBEDRESPONSE']._serialized_end=4073
+  _globals['_MODELCAPABILITIES']._serialized_start=4076
+  _globals['_MODELCAPABILITIES']._serialized_end=4278
+  _globals['_PRICETIER']._serialized_start=4281
+  _globals['_PRICETIER']._serialized_end=4481
+  _globals['_PRICE']._serialized_start=4484
+  _globals['_PRICE']._serialized_end=4685
+  _globals['_PRICE_HOSTEDTOOLREQUESTSENTRY']._serialized_start=4628
+  _globals['_PRICE_HOSTEDTOOLREQUESTSENTRY']._serialized_end=4685
+  _globals['_MODEL']._serialized_start=4688
+  _globals['_MODEL']._serialized_end=5043
+  _globals['_LISTMODELSREQUEST']._serialized_start=5045
+  _globals['_LISTMODELSREQUEST']._serialized_end=5115
+  _globals['_LISTMODELSRESPONSE']._serialized_start=5117
+  _globals['_LISTMODELSRESPONSE']._serialized_end=5200
+  _globals['_GETMODELREQUEST']._serialized_start=5202
+  _globals['_GETMODELREQUEST']._serialized_end=5239
+  _globals['_GETMODELRESPONSE']._serialized_start=5241
+  _globals['_GETMODELRESPONSE']._serialized_end=5296
+  _globals['_MODELSERVICE']._serialized_start=5736
+  _globals['_MODELSERVICE']._serialized_end=6316
 # @@protoc_insertion_point(module_scope)

@@ -71,6 +71,7 @@ WIRE_FORMATS = {
             encode=openai_responses.encode,
             accumulator=OpenAIResponsesAccumulator,
             authenticate=key_header("authorization"),
+            link=openai_responses.WebSocketLink,
             count=openai_responses.count,
             embed=openai_embeddings.embed,
         ),

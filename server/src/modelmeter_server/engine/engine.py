@@ -17,6 +17,7 @@ from .counting import CountLog, plan_count
 from .embedding import plan_embedding
 from .inflight import InFlight
 from .plan import Plan, Refused, find_model, plan
+from .sessions import Sessions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,6 +61,7 @@ class Engine:
     ) -> None:
         """Serve the models of `catalog` through `drivers`, which are keyed by the provider instance's name."""
         self.catalog = catalog
+        self.sessions = Sessions(self, drivers)
         self._drivers = drivers
         self._recorder = recorder
         self._counts = CountLog()
@@ -87,12 +89,15 @@ class Engine:
         deltas: bool = False,
         violations: Sequence[FieldViolation] = (),
         prefix: str = "",
+        via: Callable[[Driver], Driver] | None = None,
+        refusal: Failure | None = None,
     ) -> Call:
         """Start a completion; it runs whether or not anyone waits for it.
 
         `budget` is how many seconds the caller waits, `None` for any time; `deltas` keeps deltas for a `LiveFeed`.
         `violations` are mistakes found before, and `prefix` leads to the request's fields in the caller's message;
-        both end up in the refusal, with the engine's own findings.
+        both end up in the refusal, with the engine's own findings. `via` puts another driver in the place of the
+        model's own, as for a turn of a session; `refusal` is why it cannot be sent at all.
         """
         make = functools.partial(plan, request)
         return self._start(
@@ -104,6 +109,8 @@ class Engine:
             deltas=deltas,
             found=violations,
             prefix=prefix,
+            via=via,
+            refusal=refusal,
         )
 
     def count(
@@ -147,10 +154,12 @@ class Engine:
         found: Sequence[FieldViolation],
         deltas: bool = False,
         prefix: str = "",
+        via: Callable[[Driver], Driver] | None = None,
+        refusal: Failure | None = None,
     ) -> Call:
-        refusal = self._shed()
+        refusal = refusal or self._shed()
         work = functools.partial(
-            self._plan, name=request.model, make=make, refusal=refusal, found=found, prefix=prefix
+            self._plan, name=request.model, make=make, refusal=refusal, found=found, prefix=prefix, via=via
         )
         provider_budget = None if budget is None else budget - headroom(budget)
         planner = self._planner if refusal is None and is_large else None
@@ -182,12 +191,14 @@ class Engine:
         refusal: Failure | None,
         found: Sequence[FieldViolation],
         prefix: str,
+        via: Callable[[Driver], Driver] | None,
     ) -> Plan:
         if refusal is not None:
             raise Refused(refusal)
         model = find_model(self.catalog, name, found, f"{prefix}model")
         call.model = model
-        call.driver = self._drivers[model.provider]
+        driver = self._drivers[model.provider]
+        call.driver = driver if via is None else via(driver)
         call.tables = self.catalog.price_tables(model.provider)
         return make(model, call.driver, found, prefix)
 
@@ -197,7 +208,9 @@ class Engine:
         Return how many were cut. May be called again with a smaller limit to hurry.
         """
         self._draining = True
+        self.sessions.drain()
         cut = await self._inflight.drain(limit)
+        await self.sessions.settled()
         self._planner.shutdown(wait=False, cancel_futures=True)
         return cut
 

@@ -5,13 +5,22 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from modelmeter.v1 import completion_pb2, embedding_pb2, error_pb2, message_pb2, model_service_pb2, usage_pb2
+from modelmeter.v1 import (
+    completion_pb2,
+    embedding_pb2,
+    error_pb2,
+    message_pb2,
+    model_service_pb2,
+    session_pb2,
+    usage_pb2,
+)
 from modelmeter_server.core.answers import Finish
 from modelmeter_server.core.embeddings import InputType
 from modelmeter_server.core.models import Task
 from modelmeter_server.core.outcomes import Cause, Certainty, Disposition, Kind, Stage
 from modelmeter_server.core.pricing import CostSource
 from modelmeter_server.core.requests import ReasoningEffort, Role, SchemaMode, Sensitivity, ToolMode
+from modelmeter_server.engine.session import SessionEnd
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,6 +52,7 @@ TOOL_MODES = _numbers(ToolMode, message_pb2.ToolChoice.Mode, "MODE_")
 ROLES = _numbers(Role, message_pb2.Role, "ROLE_")
 TASKS = _numbers(Task, model_service_pb2.ModelTask, "MODEL_TASK_")
 INPUT_TYPES = _numbers(InputType, embedding_pb2.EmbeddingInputType, "EMBEDDING_INPUT_TYPE_")
+SESSION_END_REASONS = _numbers(SessionEnd, session_pb2.SessionEndReason, "SESSION_END_REASON_")
 
 SENSITIVITY_WORDS = _members(SENSITIVITIES)
 SCHEMA_MODE_WORDS = _members(SCHEMA_MODES)
@@ -50,3 +60,8 @@ REASONING_EFFORT_WORDS = _members(REASONING_EFFORTS)
 TOOL_MODE_WORDS = _members(TOOL_MODES)
 ROLE_WORDS = _members(ROLES)
 INPUT_TYPE_WORDS = _members(INPUT_TYPES)
+BUSY_POLICY_WORDS: Mapping[int, bool] = {
+    session_pb2.BUSY_POLICY_REFUSE: False,
+    session_pb2.BUSY_POLICY_QUEUE: True,
+}
+"""Whether turns wait."""

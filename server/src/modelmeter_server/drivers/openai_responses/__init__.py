@@ -3,5 +3,6 @@
 from .capabilities import CAPABILITIES
 from .count import count
 from .encode import encode
+from .websocket_link import WebSocketLink
 
-__all__ = ["CAPABILITIES", "count", "encode"]
+__all__ = ["CAPABILITIES", "WebSocketLink", "count", "encode"]
