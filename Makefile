@@ -11,6 +11,8 @@ READY := $(VENV)/.ready
 PROTO_VENV := .venv-proto
 PROTO_BIN := $(PROTO_VENV)/bin
 PROTO_READY := $(PROTO_VENV)/.ready
+LITELLM_VENV := .venv-litellm
+LITELLM_READY := $(LITELLM_VENV)/.ready
 PIP_QUIET := --quiet --disable-pip-version-check --no-input --root-user-action=ignore
 
 # Processes for the tests: `make test WORKERS=0` runs them in this one (for a debugger).
@@ -33,6 +35,9 @@ run: $(READY) ## serve on 127.0.0.1:50051 with the embedded provider (ARGS="--co
 .PHONY: test
 test: $(READY) $(PROTO_READY) ## run every test
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+
+.PHONY: litellm
+litellm: $(LITELLM_READY) ## install the proxy that `make test` puts behind the server; its tests are skipped without it
 
 .PHONY: faults
 faults: $(READY) ## make hand-written mistakes one by one, in a copy; each must fail a test (ARGS="--only TEXT")
@@ -86,13 +91,13 @@ bench: $(READY) ## CPU of a call: against a naive gateway, and one wire format a
 	@$(BIN)/python -m bench $(ARGS)
 
 .PHONY: lock
-lock: ## resolve the dependencies anew into constraints.txt and constraints-proto.txt
+lock: ## resolve the dependencies anew into the constraints files
 	@$(call require-python)
 	@"$(PYTHON)" tools/lock.py
 
 .PHONY: clean
 clean: ## remove environments, caches and build folders
-	rm -rf $(VENV) $(PROTO_VENV) .build build dist client/dist server/dist
+	rm -rf $(VENV) $(PROTO_VENV) $(LITELLM_VENV) .build build dist client/dist server/dist
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage htmlcov
 	find client server tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -126,4 +131,10 @@ $(PROTO_READY): constraints-proto.txt
 	@$(call require-venv,$(PROTO_VENV))
 	@$(PROTO_BIN)/python -m pip install $(PIP_QUIET) --constraint constraints-proto.txt \
 		grpcio-tools mypy-protobuf googleapis-common-protos
+	@touch $@
+
+$(LITELLM_READY): constraints-litellm.txt
+	@echo "Setting up $(LITELLM_VENV) ..."
+	@$(call require-venv,$(LITELLM_VENV))
+	@$(LITELLM_VENV)/bin/python -m pip install $(PIP_QUIET) --constraint constraints-litellm.txt 'litellm[proxy]'
 	@touch $@

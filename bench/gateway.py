@@ -1,6 +1,7 @@
 """This service as it is served, in front of one provider that speaks every wire format.
 
-Run as `python -m bench.gateway PROVIDER_URL`: prints the port, serves until its standard input ends.
+Run as `python -m bench.gateway PROVIDER_URL [LEDGER_URL]`: prints the port, serves until its standard input ends. No
+ledger is kept unless one is named.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from bench.answers import KINDS
 from modelmeter_server import app
-from modelmeter_server.config import ProviderSettings, ServerSettings, Settings
+from modelmeter_server.config import LedgerSettings, ProviderSettings, ServerSettings, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,10 +29,11 @@ def _end_with_input() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def main(url: str) -> None:
+def main(url: str, ledger: str = "none") -> None:
     """Serve `<kind>/<any model>` until the standard input ends."""
     settings = Settings(
         server=ServerSettings(listen=("127.0.0.1:0",)),
+        ledger=LedgerSettings(url=ledger),
         providers=tuple(
             ProviderSettings(name=kind, kind=kind, base_url=url, allow_direct_models=True) for kind in KINDS
         ),
@@ -41,4 +43,4 @@ def main(url: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:3])

@@ -1,4 +1,4 @@
-"""Resolve the dependencies anew and write constraints.txt and constraints-proto.txt (`make lock`).
+"""Resolve the dependencies anew and write the constraints files (`make lock`).
 
 Each file is what pip installs into an empty environment today, one `name==version` a line: no addresses, no
 hashes, so that it works with every index. Resolve with the oldest supported Python: packages that only older
@@ -19,6 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # client/pyproject.toml.
 GENERATOR = ["grpcio-tools==1.76.0", "mypy-protobuf>=5.1,<6", "googleapis-common-protos"]
 
+# The proxy that tests put behind the server. Moves by hand: what its mock answers do is known for this version.
+PROXY = ["litellm[proxy]==1.106.12"]
+
 # Their versions are those of this repository.
 OWN = {"modelmeter", "modelmeter-server"}
 
@@ -31,6 +34,11 @@ PROTO_HEADER = """\
 # What `make proto` generates with, in an environment of its own (.venv-proto): grpcio-tools 1.76.0 writes
 # stubs that load on protobuf 6.31.1 and later and on grpcio 1.76 and later, but needs protobuf 6, while the
 # server runs on 7. Renewed by `make lock`.
+"""
+
+PROXY_HEADER = """\
+# The LiteLLM proxy, in an environment of its own (.venv-litellm): a server that none of us wrote, for tests to put
+# behind modelmeter. Renewed by `make lock`.
 """
 
 
@@ -68,12 +76,14 @@ def pins(listing: str) -> list[str]:
 
 
 def main() -> None:
-    """Write both files."""
+    """Write all files."""
     everything = resolve(["--editable", "./client[cli]", "--editable", "./server", "--group", "dev"])
     generator = resolve(GENERATOR)
+    proxy = resolve(PROXY)
     for name, header, lines in (
         ("constraints.txt", HEADER, everything),
         ("constraints-proto.txt", PROTO_HEADER, generator),
+        ("constraints-litellm.txt", PROXY_HEADER, proxy),
     ):
         (ROOT / name).write_text(header + "\n".join(lines) + "\n", encoding="utf-8")
         print(f"{name}: {len(lines)} packages")

@@ -216,3 +216,24 @@ async def test_a_probe_finds_a_server_that_listens_on_every_address(served):
         port = server.address.rpartition(":")[2]
         result = await run("healthcheck", env={"MODELMETER_LISTEN": f"0.0.0.0:{port},unix:/elsewhere"})
     assert (result.code, result.out) == (0, f"127.0.0.1:{port}: readiness is SERVING\n")
+
+
+async def test_without_a_configuration_the_books_are_a_file_in_the_working_directory(tmp_path):
+    no_override = {"MODELMETER_LEDGER_URL": ""}
+    async with started("serve", "--listen", "127.0.0.1:0", cwd=tmp_path, env=no_override) as process:
+        assert process.stdout is not None
+        line = (await process.stdout.readline()).decode()
+        address = line.removeprefix("modelmeter is listening on ").strip()
+        asked = ("call", "replay/answer", "Hi", "--json", "--address", address)
+        completion = json.loads((await run(*asked)).out)["completion"]
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+    assert completion["settled"]
+    assert (tmp_path / "modelmeter.db").is_file()
+
+
+async def test_a_ledger_that_cannot_be_opened_is_said_and_nothing_is_served(tmp_path):
+    elsewhere = {"MODELMETER_LEDGER_URL": f"sqlite:///{tmp_path}/no/such/folder/ledger.db"}
+    result = await run("serve", "--listen", "127.0.0.1:0", env=elsewhere)
+    assert result.code == 1
+    assert "ledger" in result.err

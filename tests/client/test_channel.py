@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from modelmeter import AsyncClient, Client
 from modelmeter._channel import call_metadata, channel_options, deadline, is_loopback
-from modelmeter.v1 import model_service_pb2
+from modelmeter.v1 import ledger_service_pb2, model_service_pb2
 
 LOOPBACK = [
     "127.0.0.1:50051",
@@ -70,8 +70,15 @@ def test_only_lookups_have_a_retry_policy():
     options = dict(channel_options("127.0.0.1:1", None))
     methods = json.loads(str(options["grpc.service_config"]))["methodConfig"]
     names = {(name["service"], name["method"]) for entry in methods for name in entry["name"]}
-    service = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"]
-    assert names == {(service.full_name, "ListModels"), (service.full_name, "GetModel")}
+    models = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"]
+    ledger = ledger_service_pb2.DESCRIPTOR.services_by_name["LedgerService"]
+    reads = [
+        (service.full_name, method.name)
+        for service in (models, ledger)
+        for method in service.methods
+        if method.name.startswith(("Get", "List"))
+    ]
+    assert names == set(reads)
     assert [entry["retryPolicy"]["retryableStatusCodes"] for entry in methods] == [["UNAVAILABLE"]]
 
 

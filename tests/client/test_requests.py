@@ -58,6 +58,7 @@ OPTIONS: dict[str, tuple[str, Any]] = {
     "system_trust": ("system_trust", "TRUSTED"),
     "system_cache_breakpoint": ("system_cache_breakpoint", CacheBreakpoint(300)),
     "end_user_id": ("end_user_id", "u1"),
+    "replay_only": ("replay_only", True),
 }
 PROMPT = {"model", "text", "messages"}
 

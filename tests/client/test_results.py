@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from modelmeter import _wire, enums, events, messages, results
 from modelmeter import errors as client_errors
 from modelmeter._results import completion_from, model_from, usage_from
-from modelmeter.v1 import completion_pb2, embedding_pb2, error_pb2, message_pb2, model_service_pb2, usage_pb2
+from modelmeter.v1 import (
+    completion_pb2,
+    embedding_pb2,
+    error_pb2,
+    ledger_service_pb2,
+    message_pb2,
+    model_service_pb2,
+    usage_pb2,
+)
 
 COUNTERS = [name for name in usage_pb2.Usage.DESCRIPTOR.fields_by_name if name != "hosted_tool_requests"]
 MIRRORS = [
@@ -57,6 +65,17 @@ ENUMS = [
     (enums.ToolMode, _wire.TOOL_MODE, message_pb2.ToolChoice.Mode.DESCRIPTOR),
     (enums.SchemaMode, _wire.SCHEMA_MODE, model_service_pb2.SchemaMode.DESCRIPTOR),
     (enums.ReasoningEffort, _wire.REASONING_EFFORT, model_service_pb2.ReasoningEffort.DESCRIPTOR),
+    (enums.OnLandedError, _wire.ON_LANDED_ERROR, model_service_pb2.Effect.OnLandedError.DESCRIPTOR),
+    (enums.CallState, _wire.CALL_STATE, ledger_service_pb2.CallState.DESCRIPTOR),
+    (enums.Operation, _wire.OPERATION, ledger_service_pb2.Operation.DESCRIPTOR),
+    (enums.Landing, _wire.LANDING, ledger_service_pb2.Landing.DESCRIPTOR),
+    (enums.Reconciler, _wire.RECONCILER, ledger_service_pb2.Reconciler.DESCRIPTOR),
+    (enums.ContentState, _wire.CONTENT_STATE, ledger_service_pb2.ContentState.DESCRIPTOR),
+    (enums.Scope, _wire.SCOPE, ledger_service_pb2.Subject.Scope.DESCRIPTOR),
+    (enums.WindowKind, _wire.WINDOW_KIND, ledger_service_pb2.Window.Kind.DESCRIPTOR),
+    (enums.HaltMode, _wire.HALT_MODE, ledger_service_pb2.HaltMode.DESCRIPTOR),
+    (enums.GroupBy, _wire.GROUP_BY, ledger_service_pb2.GetSpendRequest.GroupBy.DESCRIPTOR),
+    (enums.Period, _wire.PERIOD, ledger_service_pb2.GetSpendRequest.Period.DESCRIPTOR),
 ]
 OF_THE_CLIENT = {
     "proto",
@@ -64,6 +83,9 @@ OF_THE_CLIENT = {
     "effect_outcome",
     "violations",
     "raw_status",
+    "reason",
+    "recorded",
+    "sequence",
 }
 
 

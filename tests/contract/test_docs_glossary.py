@@ -40,6 +40,7 @@ from tests.support.markdown import code_words, table
 
 ON_THE_CALL = "stands on CallOutcome, which holds the result together with its call"
 FROM_THE_MODEL = "is the model's: ModelSpec says it once for all its calls"
+OF_THE_EVENT = "stands beside the delta in the event that carries it"
 OF_THE_STATUS = "travels in the gRPC status beside the ModelError"
 OF_THE_COST = "makes the cost a lower bound, which is how a caller hears of it"
 FOR_THE_RECORD = "is kept for the record and is not sent"
@@ -143,6 +144,8 @@ WORDS = [
             "code": OF_THE_STATUS,
             "violations": OF_THE_STATUS,
             "resource": OF_THE_STATUS,
+            "resource_type": OF_THE_STATUS,
+            "reason": OF_THE_STATUS,
             "partial_text": FOR_THE_RECORD,
             "provider_body": FOR_THE_RECORD,
             "price_factor": OF_THE_COST,
@@ -152,6 +155,8 @@ WORDS = [
             "raw_status": AS_IT_CAME,
             "code": OF_THE_STATUS,
             "violations": OF_THE_STATUS,
+            "reason": OF_THE_STATUS,
+            "recorded": "is what the ledger holds of the call, as the client found it",
             "effect_outcome": DERIVED,
         },
     ),
@@ -179,9 +184,24 @@ WORDS = [
     Word(completion_pb2.Timings, (calls.Timings,), modelmeter.Timings),
     Word(completion_pb2.HostedTool, (answers.HostedTool,), modelmeter.HostedTool),
     Word(completion_pb2.CompletionStarted, (stream.Started,), modelmeter.Started),
-    Word(completion_pb2.TextDelta, (answers.TextDelta,), modelmeter.TextDelta),
-    Word(completion_pb2.ReasoningDelta, (answers.ReasoningDelta,), modelmeter.ReasoningDelta),
-    Word(completion_pb2.ToolCallDelta, (answers.ToolCallDelta,), modelmeter.ToolCallDelta),
+    Word(
+        completion_pb2.TextDelta,
+        (answers.TextDelta,),
+        modelmeter.TextDelta,
+        only_client={"sequence": OF_THE_EVENT},
+    ),
+    Word(
+        completion_pb2.ReasoningDelta,
+        (answers.ReasoningDelta,),
+        modelmeter.ReasoningDelta,
+        only_client={"sequence": OF_THE_EVENT},
+    ),
+    Word(
+        completion_pb2.ToolCallDelta,
+        (answers.ToolCallDelta,),
+        modelmeter.ToolCallDelta,
+        only_client={"sequence": OF_THE_EVENT},
+    ),
     Word(completion_pb2.UsageSnapshot, (stream.UsageTold,), modelmeter.UsageSnapshot),
     Word(message_pb2.ToolCall, (answers.ToolCall,), modelmeter.ToolCall),
     Word(message_pb2.ToolCall, (requests.ToolCallPart,), None, only_core=OF_THE_PART),
@@ -209,7 +229,7 @@ WORDS = [
         (requests.CompletionRequest,),
         modelmeter.CompleteOptions,
         only_proto=dict.fromkeys(
-            ("effect", "ceiling", "retry_policy", "system_trust"),
+            ("retry_policy", "system_trust"),
             "is refused or judged while the request is read, and goes no further",
         ),
         renamed_by_client={
@@ -237,6 +257,20 @@ WORDS = [
             "service_tier": "is the deployment's business",
             "reasoning_dialect": "is the deployment's business",
             "embedding_dialect": "is the deployment's business",
+            **dict.fromkeys(
+                (
+                    "abort_stops_billing",
+                    "clamp_output",
+                    "declared_identity",
+                    "declared_reserve_factor",
+                    "drain_bytes",
+                    "drain_seconds",
+                    "max_tokens_per_second",
+                    "on_cancel",
+                    "recoverable",
+                ),
+                "is the deployment's business",
+            ),
         },
         only_client={"proto": AS_IT_CAME},
     ),

@@ -126,6 +126,7 @@ SIMPLE: dict[str, Any] = {
     "reasoning_effort": model_service_pb2.REASONING_EFFORT_HIGH,
     "provider_options_json": '{"zzz":1}',
     "sensitivity": message_pb2.SENSITIVITY_PUBLIC,
+    "replay_only": True,
     "call_id": "7d3cfb0a-3a4e-4f0e-9d0b-0c6f5a1e2b3c",
     "system_trust": message_pb2.TRUST_TRUSTED,
     "end_user_id": "u1",
@@ -370,6 +371,8 @@ def test_a_key_of_nobodys_passes_through():
 
 class Unheard:
     """An observer that does not listen."""
+
+    def dispatching(self, number: int, target: str) -> None: ...
 
     def written(self) -> None: ...
 

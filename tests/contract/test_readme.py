@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import grpc
 import pytest
 
@@ -20,22 +18,8 @@ ROWS = {code_words(row["Kind"])[0]: row for row in table(section(TEXT, "Errors")
 LIMITS = section(TEXT, "What this version does not do")
 
 
-def test_every_kind_is_in_the_table_or_named_as_one_to_come():
-    told = section(TEXT, "Errors").split("to come (")[1].split(")")[0]
-    assert [*ROWS, *code_words(told)] == sorted(
-        [kind.name for kind in Kind], key=[*ROWS, *code_words(told)].index
-    )
-
-
-def test_no_kind_to_come_is_made_by_this_server():
-    sources = [
-        path.read_text(encoding="utf-8")
-        for folder in ("core", "drivers", "engine", "rpc")
-        for path in (ROOT / "server" / "src" / "modelmeter_server" / folder).rglob("*.py")
-    ]
-    made = set(re.findall(r"failure\(\s*Kind\.(\w+)", "\n".join(sources)))
-    assert made
-    assert made <= ROWS.keys()
+def test_every_kind_is_in_the_table():
+    assert list(ROWS) == [kind.name for kind in Kind]
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -70,7 +54,7 @@ def test_an_error_that_the_provider_reported_is_worth_repeating():
     assert answered(503).retryable
 
 
-@pytest.mark.parametrize("field", ["effect", "ceiling", "retry_policy"])
+@pytest.mark.parametrize("field", ["retry_policy"])
 def test_what_is_said_to_be_refused_is_refused(field):
     found = Violations()
     request = model_service_pb2.CompleteRequest()

@@ -103,6 +103,16 @@ def test_openai_marks_the_part(kind):
     assert told[1]["prompt_cache_breakpoint"] == EXPLICIT["prompt_cache_breakpoint"]
 
 
+@pytest.mark.parametrize("free_text", [False, True])
+def test_a_marked_result_is_a_list_of_one_part_at_the_responses_api(free_text):
+    call = ToolCallPart(id="c1", name="look", free_text=free_text)
+    failed = msgspec.structs.replace(RESULT, failed=True)
+    for result, text in ((RESULT, "sky"), (failed, "The tool failed: sky")):
+        told = body(ask_messages(Message(Role.ASSISTANT, (call,)), user(result)), OPENAI)["input"][-1]
+        assert told["output"] == [{"type": "input_text", "text": text, **EXPLICIT}]
+        assert told["type"] == ("custom_tool_call_output" if free_text else "function_call_output")
+
+
 def test_a_marked_text_stays_a_part_at_chat_completions():
     request = ask_messages(
         Message(Role.ASSISTANT, (TextPart("Hm.", cache_breakpoint=MARK), ToolCallPart(id="c1", name="look"))),
@@ -136,6 +146,11 @@ def test_nothing_is_written_without_a_mark(kind):
     [
         (GEMINI, {"system": "s", "system_cache_breakpoint": MARK}, "system_cache_breakpoint"),
         (OPENAI, {"system": "s", "system_cache_breakpoint": MARK}, "system_cache_breakpoint"),
+        (
+            OPENAI,
+            {"text": None, "messages": (Message(Role.ASSISTANT, (CALL,)),)},
+            "messages.messages[0].parts[0].cache_breakpoint",
+        ),
         (OPENAI, {"tools": (Tool(name="look", cache_breakpoint=MARK),)}, "tools[0].cache_breakpoint"),
         (CHAT, {"tools": (Tool(name="look", cache_breakpoint=MARK),)}, "tools[0].cache_breakpoint"),
         (ANTHROPIC, {"system_cache_breakpoint": MARK}, "system_cache_breakpoint"),
@@ -149,7 +164,7 @@ def test_nothing_is_written_without_a_mark(kind):
     ],
 )
 def test_a_mark_that_the_provider_does_not_have_is_refused(kind, fields, refused):
-    assert wrong(ask("Hi", **fields), model_of(kind)) == [refused]
+    assert wrong(ask(**fields), model_of(kind)) == [refused]
 
 
 def test_a_server_that_nobody_knows_takes_no_mark():

@@ -35,7 +35,10 @@ ANSWER = Reply(
 
 
 class Ears:
-    """An observer that hears nothing."""
+    """An observer that hears nothing and lets everything leave."""
+
+    def dispatching(self, number: int, target: str) -> None:
+        pass
 
     def written(self) -> None:
         pass

@@ -30,6 +30,8 @@ class Ears:
     def __init__(self) -> None:
         self.writes = 0
 
+    def dispatching(self, number: int, target: str) -> None: ...
+
     def written(self) -> None:
         self.writes += 1
 

@@ -20,7 +20,8 @@ from modelmeter_server.drivers.replay import ReplayDriver
 from modelmeter_server.rpc.listen import ListenError
 from tests.support.running_server import Details, Memory, asking, read_all, streaming
 
-SETTINGS = load(None, {}, listen=["127.0.0.1:0"])
+NO_LEDGER = {"MODELMETER_LEDGER_URL": "none"}
+SETTINGS = load(None, NO_LEDGER, listen=["127.0.0.1:0"])
 
 
 async def asked(address: str, ask: Callable[[Any], Awaitable[Any]]) -> Any:
@@ -87,7 +88,7 @@ async def test_a_server_that_stops_closes_its_providers_connections(monkeypatch)
 
 async def test_a_port_in_use_is_told_and_leaves_nothing_open():
     async with app.running(SETTINGS) as (address,):
-        taken = load(None, {}, listen=[address])
+        taken = load(None, NO_LEDGER, listen=[address])
         with pytest.raises(ListenError, match="another process has the port"):
             await app.serve(taken)
 

@@ -16,6 +16,7 @@ from modelmeter_server.engine.engine import Engine
 from modelmeter_server.rpc import model_service
 from modelmeter_server.rpc.boundary import Boundary
 from modelmeter_server.rpc.health import HealthService
+from modelmeter_server.rpc.ledger_service import LedgerService
 from modelmeter_server.rpc.model_service import ModelService
 from modelmeter_server.rpc.server import SERVICE, add_services
 from tests.support.running_server import MODEL, Details, Memory, asking, read_all, serving, streaming
@@ -146,7 +147,7 @@ async def test_interceptors_inside_are_asked_for_every_call_and_their_faults_kee
     server = grpc.aio.server(interceptors=[Boundary(), Inside()])
     driver = ScriptedDriver(answering())
     engine = Engine(Catalog([MODEL]), {driver.name: driver}, Memory())
-    add_services(server, ModelService(engine), HealthService(SERVICE))
+    add_services(server, ModelService(engine), LedgerService(engine), HealthService(SERVICE))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:

@@ -28,7 +28,8 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the environment of this process without variables that change how output looks."""
     looks = {"COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"}
     own = {name: value for name, value in os.environ.items() if name not in looks}
-    return {**own, "TERM": "xterm-256color", **(extra or {})}
+    # A server would keep its books in the folder that the tests run in.
+    return {**own, "TERM": "xterm-256color", "MODELMETER_LEDGER_URL": "none", **(extra or {})}
 
 
 @asynccontextmanager

@@ -18,6 +18,8 @@ from modelmeter_server.drivers.http_driver import HttpDriver
 from modelmeter_server.drivers.wire_formats import WIRE_FORMATS, chat_completions_format
 from modelmeter_server.engine.catalog import Catalog
 from modelmeter_server.engine.engine import Engine
+from modelmeter_server.engine.holding import Desk
+from modelmeter_server.ledger.ledger import Ledger
 from modelmeter_server.rpc.server import RpcServer
 
 from .fault_server import FaultServer
@@ -58,6 +60,7 @@ async def provider_service(
     client_options: dict[str, Any] | None = None,
     models: Sequence[ModelSpec] = (),
     path: str = "",
+    ledger: Ledger | None = None,
 ) -> AsyncIterator[ProviderService]:
     """Serve every wire format, streamed as `<kind>` and buffered as `<kind>-buffered`, from one scripted provider."""
     drivers = {
@@ -73,6 +76,8 @@ async def provider_service(
     }
     memory = Memory()
     engine = Engine(Catalog([*_models(), *models]), drivers, memory)
+    if ledger is not None:
+        engine.use_ledger(Desk(ledger))
     server = RpcServer(engine)
     (address,) = await server.start(["127.0.0.1:0"])
     try:

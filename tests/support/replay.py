@@ -30,6 +30,8 @@ class Witness:
         self.heard: list[str] = []
         self.call: HttpCall | None = None
 
+    def dispatching(self, number: int, target: str) -> None: ...
+
     def written(self) -> None:
         self.heard.append("written")
 

@@ -18,6 +18,8 @@ from modelmeter_server.core.errors import Failure
 from modelmeter_server.core.models import ModelSpec
 from modelmeter_server.engine.catalog import Catalog
 from modelmeter_server.engine.engine import Engine
+from modelmeter_server.engine.holding import Desk
+from modelmeter_server.ledger.ledger import Ledger
 from modelmeter_server.rpc.server import RpcServer
 
 from .scripted_driver import ScriptedDriver
@@ -84,10 +86,14 @@ async def serving(
     models: Sequence[ModelSpec] = (MODEL,),
     channel_options: Sequence[tuple[str, Any]] = (),
     max_concurrent_calls: int = 1000,
+    ledger: Ledger | None = None,
+    **desk: Any,
 ) -> AsyncIterator[Running]:
-    """Serve the models through the driver; stops at once on leaving."""
+    """Serve the models through the driver; stops at once on leaving. `desk` says how a `ledger` is used."""
     memory = Memory()
     engine = Engine(Catalog(models), {driver.name: driver}, memory, max_concurrent_calls=max_concurrent_calls)
+    if ledger is not None:
+        engine.use_ledger(Desk(ledger, **desk))
     server = RpcServer(engine)
     (address,) = await server.start(["127.0.0.1:0"])
     try:

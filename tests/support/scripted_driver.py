@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from modelmeter_server.core.accumulators import Accumulator, AnthropicAccumulator
 from modelmeter_server.core.answers import Answer, Expectation
 from modelmeter_server.core.calls import Attempt
-from modelmeter_server.core.errors import Failure
+from modelmeter_server.core.errors import Failure, failure
 from modelmeter_server.core.models import Capabilities, ModelSpec
-from modelmeter_server.core.outcomes import Cause, Certainty, End, Ending, Stage
+from modelmeter_server.core.outcomes import Cause, Certainty, End, Ending, Kind, Stage
 from modelmeter_server.core.requests import CompletionRequest
 from modelmeter_server.drivers.driver import Observer, PreparedRequest
+from modelmeter_server.drivers.http_driver import LEDGER_DOWN
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,8 @@ class ScriptedCall:
         self, script: Sequence[Step], accumulator: AnthropicAccumulator, observer: Observer, target: str
     ) -> None:
         self.accumulator: Accumulator = accumulator
+        self.received = 0
+        self.refused = False
         self.closed = asyncio.Event()
         """Set when the connection to the provider is closed."""
         self.cut_by: Cause | None = None
@@ -126,7 +129,7 @@ class ScriptedCall:
             result = await self._play()
         finally:
             self.closed.set()
-        self.attempts = (self._attempt(result),)
+        self.attempts = () if self.refused else (self._attempt(result),)
         return result
 
     def cut(self, cause: Cause, detail: str = "") -> None:
@@ -139,10 +142,17 @@ class ScriptedCall:
         for step in self._script:
             if isinstance(step, Hold):
                 await self._hold(step)
+            elif isinstance(step, Written) and not await self._may_leave():
+                self.refused = True
+                return failure(Kind.LEDGER_DOWN, LEDGER_DOWN, cause=Cause.LIMIT)
             result = self._step(step)
             if result is not None:
                 return result
         return self.accumulator.finish(Ending(end=End.CLEAN, stage=self._stage))
+
+    async def _may_leave(self) -> bool:
+        answer = self._observer.dispatching(1, self._target)
+        return answer is None or await answer
 
     def _step(self, step: Step) -> Answer | Failure | None:
         if self.cut_by is not None:
@@ -153,6 +163,7 @@ class ScriptedCall:
             self._observer.written()
         elif isinstance(step, Bytes):
             self._stage = Stage.BODY
+            self.received += len(step.data)
             self.accumulator.feed(step.data)
             self._observer.progressed()
         elif isinstance(step, Broken):

@@ -12,6 +12,7 @@ import trustme
 
 from modelmeter_server.config import (
     ConfigError,
+    LedgerSettings,
     ModelSettings,
     ProviderSettings,
     ServerSettings,
@@ -35,6 +36,7 @@ ENVIRON = {
 HEADINGS = {
     "server": "`[server]`",
     "server.tls": "`tls` of the server",
+    "ledger": "`[ledger]`",
     "providers.p": "`[providers.NAME]`",
     "providers.p.timeouts": "`timeouts` of a provider",
     "providers.p.limits": "`limits` of a provider",
@@ -89,6 +91,7 @@ def folder(tmp_path: Path) -> Path:
     [
         ("server", names(ServerSettings)),
         ("server.tls", names(TlsFiles)),
+        ("ledger", names(LedgerSettings)),
         ("providers.p", names(ProviderSettings) - {"name", "api_key", "wire"}),
         ("providers.p.timeouts", names(Timeouts)),
         ("providers.p.limits", names(Limits)),
@@ -105,6 +108,7 @@ def test_every_setting_is_documented(path, keys):
 def default_of(path: str, key: str) -> object:
     owners = {
         "server": ServerSettings(),
+        "ledger": LedgerSettings(),
         "providers.p": ProviderSettings(name="", kind=""),
         "providers.p.timeouts": Timeouts(),
         "providers.p.limits": Limits(),
@@ -121,6 +125,7 @@ def default_of(path: str, key: str) -> object:
         (path, key, default)
         for path in (
             "server",
+            "ledger",
             "providers.p",
             "providers.p.timeouts",
             "providers.p.limits",
@@ -154,6 +159,7 @@ def test_the_full_example_holds_every_documented_key_and_so_proves_it_known():
     present = {
         "server": document["server"],
         "server.tls": document["server"]["tls"],
+        "ledger": document["ledger"],
         "providers.p": {key: 1 for provider in document["providers"].values() for key in provider},
         "providers.p.timeouts": document["providers"]["anthropic"]["timeouts"],
         "providers.p.limits": document["providers"]["anthropic"]["limits"],

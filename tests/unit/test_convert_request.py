@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelmeter.v1 import message_pb2, model_service_pb2
+from modelmeter_server.core.journal import Effect, OnLandedError
 from modelmeter_server.core.request_checks import check_request
 from modelmeter_server.core.requests import (
+    CallCeiling,
     CompletionRequest,
     Continuation,
     MediaKind,
@@ -164,11 +166,28 @@ def test_a_call_id_that_is_no_uuid_is_named(call_id):
     assert list(mistakes(model_service_pb2.CompleteRequest(call_id=call_id))) == ["call_id"]
 
 
-@pytest.mark.parametrize("field", ["effect", "ceiling", "retry_policy"])
+@pytest.mark.parametrize("field", ["retry_policy"])
 def test_a_field_that_nobody_enforces_yet_is_refused_even_when_empty(field):
     message = model_service_pb2.CompleteRequest()
     getattr(message, field).SetInParent()
     assert mistakes(message) == {field: "is not supported by this server yet: leave it out"}
+
+
+def test_what_is_the_ledgers_business_is_taken_over():
+    effect = model_service_pb2.Effect(
+        run_id="r", key="k", on_landed_error=model_service_pb2.Effect.ON_LANDED_ERROR_RETRY
+    )
+    ceiling = model_service_pb2.CallCeiling(tokens=0, nano_units=5, currency="USD")
+    message = model_service_pb2.CompleteRequest(effect=effect, ceiling=ceiling, replay_only=True)
+    request = completion_request(message, Violations())
+    assert request.effect == Effect(run_id="r", key="k", on_landed_error=OnLandedError.RETRY)
+    assert request.ceiling == CallCeiling(tokens=0, nano_units=5, currency="USD")
+    assert request.replay_only
+
+
+def test_what_a_ceiling_does_not_bound_is_none():
+    message = model_service_pb2.CompleteRequest(ceiling=model_service_pb2.CallCeiling())
+    assert completion_request(message, Violations()).ceiling == CallCeiling()
 
 
 @pytest.mark.parametrize("name", ["INTERNAL", "CONFIDENTIAL", "SECRET"])

@@ -74,6 +74,14 @@ def test_a_blocked_prompt_is_refused_with_the_usage_it_names(pack: Any, end: End
     assert (silent.kind, silent.certainty, silent.usage) == (Kind.REFUSED, Certainty.NONE, None)
 
 
+@PACKS
+def test_the_name_of_no_block_reason_is_no_proof_that_nothing_was_generated(pack: Any):
+    got = failed(make(), pack(wire.blocked("BLOCKED_REASON_UNSPECIFIED")))
+    assert got.kind is not Kind.REFUSED
+    assert (got.certainty, got.may_have_generated) == (Certainty.UNKNOWN, True)
+    assert failed(make(), pack(wire.blocked("OF_TOMORROW"))).kind is Kind.REFUSED
+
+
 def test_a_block_after_text_is_no_refusal_of_the_prompt():
     got = failed(make(), wire.sse(TOLD, wire.blocked()))
     assert (got.kind, got.certainty) == (Kind.INTERRUPTED, Certainty.AT_LEAST)

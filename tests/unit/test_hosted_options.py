@@ -105,3 +105,19 @@ def test_a_tool_of_the_callers_has_its_own_place(kind, tool):
 @pytest.mark.parametrize("value", [None, 5, "web", {"id": "web"}])
 def test_plugins_that_cannot_be_told_apart_are_refused(value):
     assert refused(CHAT, {"plugins": value}, "web") == ["plugins"]
+
+
+@pytest.mark.parametrize("spelling", ["toolConfig", "tool_config"])
+def test_gemini_is_told_about_its_own_tools_but_not_about_the_choice_among_the_callers(spelling):
+    own = {"includeServerSideToolInvocations": True, "retrievalConfig": {"languageCode": "de"}}
+    assert refused(GEMINI, {spelling: own}) == []
+    assert refused(GEMINI, {spelling: own | {"functionCallingConfig": {"mode": "ANY"}}}) == [
+        f"{spelling}.functionCallingConfig"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [(GEMINI, {}), (GEMINI, None), (GEMINI, []), (BEDROCK, {"tools": []})]
+)
+def test_any_other_tool_config_is_the_requests_to_say(kind, value):
+    assert refused(kind, {"toolConfig": value}) == ["toolConfig"]

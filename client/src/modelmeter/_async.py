@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TYPE_CHECKING, Protocol, TypeVar, Unpack
 
 import grpc
 import grpc.aio
 
 from . import _wire
+from ._asking import ASK_SECONDS, is_worth_asking, verdict
+from ._async_ledger import AsyncLedger
 from ._channel import DEFAULT_TIMEOUT, Metadata, call_metadata, channel_options, check_token, deadline
 from ._lost import CallRecord, error_without_outcome
 from ._requests import (
@@ -26,7 +28,9 @@ from ._results import completion_from, embeddings_from, has_outcome, model_from,
 from ._session import AsyncSession, open_session
 from ._status import error_at_end, error_from_rpc
 from ._stream import StreamProgress
+from .errors import LostContactError, ModelmeterError
 from .events import StreamEvent, TextDelta
+from .v1.ledger_service_pb2_grpc import LedgerServiceStub
 from .v1.model_service_pb2 import (
     CompleteRequest,
     EmbedRequest,
@@ -39,16 +43,46 @@ from .v1.model_service_pb2_grpc import ModelServiceStub
 from .v1.session_pb2 import SessionOpen
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
     from .enums import BusyPolicy
     from .results import Completion, Embeddings, Model, TokenCount
+    from .v1 import completion_pb2
+    from .v1.ledger_service_pb2_grpc import LedgerServiceAsyncStub
     from .v1.model_service_pb2_grpc import ModelServiceAsyncStub
 
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
+
+
+class UnaryOf(Protocol):
+    """Makes a call that has one answer; raises the client's own exceptions."""
+
+    async def __call__(
+        self,
+        method: grpc.aio.UnaryUnaryMultiCallable[_Request, _Response],
+        request: _Request,
+        record: CallRecord,
+        timeout: float | None,
+        metadata: Metadata | None,
+        /,
+    ) -> _Response: ...
+
+
+class StreamOf(Protocol):
+    """Makes a call that answers in parts; raises the client's own exceptions."""
+
+    def __call__(
+        self,
+        method: grpc.aio.UnaryStreamMultiCallable[_Request, _Response],
+        request: _Request,
+        record: CallRecord,
+        timeout: float | None,
+        metadata: Metadata | None,
+        /,
+    ) -> AsyncIterator[_Response]: ...
 
 
 def _task_is_cancelled() -> bool:
@@ -68,9 +102,11 @@ class AsyncCompletionStream(StreamProgress):
         self,
         call: grpc.aio.UnaryStreamCall[StreamCompleteRequest, StreamCompleteResponse],
         record: CallRecord,
+        asked: Callable[[ModelmeterError], Awaitable[completion_pb2.Completion]],
     ) -> None:
         super().__init__(record)
         self._call = call
+        self._asked = asked
         self._messages = aiter(call)
 
     def __aiter__(self) -> AsyncIterator[StreamEvent]:
@@ -88,18 +124,22 @@ class AsyncCompletionStream(StreamProgress):
         try:
             return await anext(self._messages)
         except StopAsyncIteration:
-            if self._completion is None:
-                raise error_at_end(self._record) from None
-            raise
+            if self._completion is not None:
+                raise
+            failed = error_at_end(self._record)
         except grpc.RpcError as error:
-            if self._completion is None:
-                raise error_from_rpc(error, self._record) from error
-            raise StopAsyncIteration from None
+            if self._completion is not None:
+                raise StopAsyncIteration from None
+            failed = error_from_rpc(error, self._record)
+            failed.__cause__ = error
         except asyncio.CancelledError:
             if _task_is_cancelled():
                 raise
             self._record.cancelled = True
             raise error_without_outcome(self._record, grpc.StatusCode.CANCELLED) from None
+        if isinstance(failed, LostContactError):
+            return StreamCompleteResponse(completion=await self._asked(failed))
+        raise failed from failed.__cause__
 
     @property
     def text(self) -> AsyncIterator[str]:
@@ -128,6 +168,7 @@ class AsyncClient:
         credentials: grpc.ChannelCredentials | None = None,
         token: str | None = None,
         timeout: float = DEFAULT_TIMEOUT,
+        ask_ledger: float = ASK_SECONDS,
         options: Mapping[str, str | int] | None = None,
     ) -> None:
         """Prepare a connection; it is made with the first call, on the event loop of that call.
@@ -141,8 +182,11 @@ class AsyncClient:
         self._token = token
         self._timeout = timeout
         self._owned: grpc.aio.Channel | None = None
-        self._open_stub: ModelServiceAsyncStub | None = None
+        self._open_stubs: tuple[ModelServiceAsyncStub, LedgerServiceAsyncStub] | None = None
         self._closed = False
+        self._ask_seconds = ask_ledger
+        self.ledger = AsyncLedger(self._ledger_stub, self._unary, self._parts)
+        """What calls cost, and what may still be spent."""
 
     async def complete(
         self,
@@ -159,9 +203,12 @@ class AsyncClient:
         """
         request = complete_request(model, prompt, **options)
         record = CallRecord(request.call_id, request.model)
-        response = await self._unary(self._stub.Complete, request, record, timeout, metadata)
-        if not has_outcome(response.completion):
-            raise error_at_end(record)
+        try:
+            response = await self._unary(self._stub.Complete, request, record, timeout, metadata)
+            if not has_outcome(response.completion):
+                raise error_at_end(record)
+        except LostContactError as lost:
+            return completion_from(await self._asked(lost))
         return completion_from(response.completion)
 
     @asynccontextmanager
@@ -171,6 +218,7 @@ class AsyncClient:
         prompt: Prompt | None = None,
         *,
         flush_interval: float | None = None,
+        from_sequence: int = 0,
         timeout: float | None = None,
         metadata: Metadata | None = None,
         **options: Unpack[CompleteOptions],
@@ -179,16 +227,17 @@ class AsyncClient:
 
         The call starts on entering the `async with` block, and is cancelled on leaving it, however it is left:
         breaking out of `async for` alone would leave it running, and buying. `flush_interval` is how many
-        seconds the server may gather deltas into one message.
+        seconds the server may gather deltas into one message. To join a call that runs, or to read one again,
+        send its `call_id`; `from_sequence` leaves out the deltas up to that one.
         """
         request = complete_request(model, prompt, **options)
         record = CallRecord(request.call_id, request.model)
         call = self._stub.StreamComplete(
-            stream_request(request, flush_interval),
+            stream_request(request, flush_interval, from_sequence),
             timeout=deadline(timeout, self._timeout),
             metadata=call_metadata(metadata, self._token),
         )
-        stream = AsyncCompletionStream(call, record)
+        stream = AsyncCompletionStream(call, record, self._asked)
         try:
             yield stream
         finally:
@@ -309,12 +358,34 @@ class AsyncClient:
 
     @property
     def _stub(self) -> ModelServiceAsyncStub:
+        return self._stubs()[0]
+
+    def _ledger_stub(self) -> LedgerServiceAsyncStub:
+        return self._stubs()[1]
+
+    def _stubs(self) -> tuple[ModelServiceAsyncStub, LedgerServiceAsyncStub]:
         if self._closed:
             message = "the client is closed"
             raise RuntimeError(message)
-        if self._open_stub is None:
-            self._open_stub = ModelServiceStub(self._channel())
-        return self._open_stub
+        if self._open_stubs is None:
+            channel = self._channel()
+            self._open_stubs = ModelServiceStub(channel), LedgerServiceStub(channel)
+        return self._open_stubs
+
+    async def _asked(self, lost: ModelmeterError) -> completion_pb2.Completion:
+        """Return the answer of a call that contact was lost to, if the ledger has it; raise what is known otherwise."""
+        if self._ask_seconds <= 0 or self._closed or not is_worth_asking(lost):
+            raise lost
+        try:
+            call = await self.ledger.get_call(lost.call_id, full=True, timeout=self._ask_seconds)
+            if call.answered and call.completion is None:
+                found = await self.ledger.read_answer(lost.call_id, timeout=self._ask_seconds)
+                return found.proto
+        except ModelmeterError:
+            raise lost from lost.__cause__
+        if call.completion is not None:
+            return call.completion.proto
+        raise verdict(lost, call) from lost.__cause__
 
     def _channel(self) -> grpc.aio.Channel:
         # Not in the constructor: an aio channel belongs to the loop it is made on, and there may be none yet.
@@ -326,6 +397,30 @@ class AsyncClient:
         else:
             self._owned = grpc.aio.secure_channel(self._target, self._credentials, chosen)
         return self._owned
+
+    async def _parts(
+        self,
+        method: grpc.aio.UnaryStreamMultiCallable[_Request, _Response],
+        request: _Request,
+        record: CallRecord,
+        timeout: float | None,
+        metadata: Metadata | None,
+    ) -> AsyncIterator[_Response]:
+        call = method(
+            request, timeout=deadline(timeout, self._timeout), metadata=call_metadata(metadata, self._token)
+        )
+        try:
+            async for part in call:
+                yield part
+        except grpc.RpcError as error:
+            raise error_from_rpc(error, record) from error
+        except asyncio.CancelledError:
+            if _task_is_cancelled():
+                raise
+            record.cancelled = True
+            raise error_without_outcome(record, grpc.StatusCode.CANCELLED) from None
+        finally:
+            call.cancel()
 
     async def _unary(
         self,

@@ -25,6 +25,8 @@ _VALUE = re.compile(rb"[ -~]*")
 
 Metadata: TypeAlias = Mapping[str, str | bytes] | Iterable[tuple[str, str | bytes]]
 
+_LEDGER_LOOKUPS = ("GetCall", "ListCalls", "GetSpend", "GetCeiling", "ListCeilings", "ListHalts")
+
 # Retries only for lookups. A completion repeated by the transport could be bought twice: repeating is the
 # caller's decision, by `retryable`, and then with the same call id.
 _SERVICE_CONFIG = {
@@ -33,6 +35,7 @@ _SERVICE_CONFIG = {
             "name": [
                 {"service": "modelmeter.v1.ModelService", "method": "ListModels"},
                 {"service": "modelmeter.v1.ModelService", "method": "GetModel"},
+                *({"service": "modelmeter.v1.LedgerService", "method": name} for name in _LEDGER_LOOKUPS),
             ],
             "retryPolicy": {
                 "maxAttempts": 4,

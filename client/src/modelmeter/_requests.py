@@ -28,6 +28,7 @@ from .messages import (
     ToolChoice,
     ToolResult,
 )
+from .records import CallCeiling, Effect
 from .v1 import message_pb2, model_service_pb2
 from .v1.model_service_pb2 import CompleteRequest, CountTokensRequest, EmbedRequest
 
@@ -76,16 +77,18 @@ class CompleteOptions(TypedDict, total=False):
     """The provider's state from the turn before."""
     sensitivity: Sensitivity | str | None
     """How confidential the prompt is."""
-    effect: model_service_pb2.Effect | None
-    """How the call stands in a run of an effect runtime. Refused by a server without a journal."""
+    effect: Effect | model_service_pb2.Effect | None
+    """How the call stands in a run of an effect runtime. Refused by a server without a ledger."""
     call_id: str | uuid.UUID | None
     """The caller's id for the call, a UUID. Left out: a new one."""
-    ceiling: model_service_pb2.CallCeiling | None
+    ceiling: CallCeiling | model_service_pb2.CallCeiling | None
     """A limit on what this call may consume. Refused by a server without a ledger."""
     retry_policy: model_service_pb2.RetryPolicy | None
     """How often the server may ask the provider. Refused by a server that does not retry."""
     labels: Mapping[str, str] | None
     """Labels for the record and for sums of spend."""
+    replay_only: bool
+    """Answer from the journal or not at all: a call that it does not hold is a `ReplayMissError`."""
     system_trust: Trust | str | None
     """How far the instructions in `system` can be trusted."""
     system_cache_breakpoint: CacheBreakpoint | None
@@ -134,16 +137,18 @@ def complete_request(
 
 
 def stream_request(
-    request: CompleteRequest, flush_interval: float | None
+    request: CompleteRequest, flush_interval: float | None, from_sequence: int = 0
 ) -> model_service_pb2.StreamCompleteRequest:
     """Return the request for a streamed call; `flush_interval` is in seconds.
 
     Raises ValueError for an interval that is not a number of at most 10,000 years, which is all a Duration holds.
     """
     if flush_interval is None:
-        return model_service_pb2.StreamCompleteRequest(request=request)
+        return model_service_pb2.StreamCompleteRequest(request=request, from_sequence=from_sequence)
     duration = seconds_to_duration(flush_interval, "flush_interval")
-    return model_service_pb2.StreamCompleteRequest(request=request, flush_interval=duration)
+    return model_service_pb2.StreamCompleteRequest(
+        request=request, flush_interval=duration, from_sequence=from_sequence
+    )
 
 
 def seconds_to_duration(interval: float, name: str) -> Duration:
@@ -228,11 +233,12 @@ def _request(
     provider_options: Mapping[str, Any] | str | None = None,
     continuation: Continuation | None = None,
     sensitivity: Sensitivity | str | None = None,
-    effect: model_service_pb2.Effect | None = None,
+    effect: Effect | model_service_pb2.Effect | None = None,
     call_id: str | uuid.UUID | None = None,
-    ceiling: model_service_pb2.CallCeiling | None = None,
+    ceiling: CallCeiling | model_service_pb2.CallCeiling | None = None,
     retry_policy: model_service_pb2.RetryPolicy | None = None,
     labels: Mapping[str, str] | None = None,
+    replay_only: bool = False,
     system_trust: Trust | str | None = None,
     system_cache_breakpoint: CacheBreakpoint | None = None,
     end_user_id: str | None = None,
@@ -257,11 +263,12 @@ def _request(
         provider_options_json=_json_text(provider_options),
         continuation=None if continuation is None else _continuation(continuation),
         sensitivity=_wire.SENSITIVITY.number(sensitivity),
-        effect=effect,
+        effect=_effect(effect),
         call_id=str(call_id or ""),
-        ceiling=ceiling,
+        ceiling=_call_ceiling(ceiling),
         retry_policy=retry_policy,
         labels=labels,
+        replay_only=replay_only,
         system_trust=_wire.TRUST.number(system_trust),
         system_cache_breakpoint=_breakpoint(system_cache_breakpoint),
         end_user_id=end_user_id or "",
@@ -274,6 +281,26 @@ def _request(
         # Also when there is no message: an empty conversation is the server's to refuse.
         request.messages.CopyFrom(model_service_pb2.Messages(messages=_messages(prompt)))
     return request
+
+
+def _effect(effect: Effect | model_service_pb2.Effect | None) -> model_service_pb2.Effect | None:
+    if not isinstance(effect, Effect):
+        return effect
+    return model_service_pb2.Effect(
+        run_id=effect.run_id,
+        key=effect.key,
+        on_landed_error=_wire.ON_LANDED_ERROR.number(effect.on_landed_error),
+    )
+
+
+def _call_ceiling(
+    ceiling: CallCeiling | model_service_pb2.CallCeiling | None,
+) -> model_service_pb2.CallCeiling | None:
+    if not isinstance(ceiling, CallCeiling):
+        return ceiling
+    return model_service_pb2.CallCeiling(
+        tokens=ceiling.tokens, nano_units=ceiling.nano_units, currency=ceiling.currency
+    )
 
 
 def _messages(prompt: object) -> list[message_pb2.Message]:

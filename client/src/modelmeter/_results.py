@@ -71,6 +71,25 @@ def _attempt(proto: error_pb2.Attempt) -> results.Attempt:
     )
 
 
+def standings_from(protos: Iterable[error_pb2.CeilingStanding]) -> tuple[results.Standing, ...]:
+    """Return where subjects stand against their ceilings."""
+    return tuple(
+        results.Standing(
+            scope=each.scope,
+            name=each.name,
+            currency=each.currency,
+            allowed=each.allowed,
+            settled=each.settled,
+            held=each.held,
+            unsettled=each.unsettled,
+            asked=each.asked,
+            room_at=_wire.time(each.room_time) if each.HasField("room_time") else None,
+            ceiling_id=each.ceiling_id,
+        )
+        for each in protos
+    )
+
+
 def has_outcome(
     proto: completion_pb2.Completion | embedding_pb2.Embeddings | error_pb2.ModelError,
 ) -> bool:
@@ -123,7 +142,7 @@ def completion_from(proto: completion_pb2.Completion) -> results.Completion:
         call_id=proto.call_id,
         replayed=proto.replayed,
         settled=proto.settled,
-        timings=_timings(proto.timings),
+        timings=timings_from(proto.timings),
         service_tier=proto.service_tier,
         estimated_output_tokens=(
             proto.estimated_output_tokens if proto.HasField("estimated_output_tokens") else None
@@ -142,7 +161,8 @@ def _continuation(proto: message_pb2.Continuation) -> Continuation:
     return Continuation(provider=proto.provider, state_json=proto.state_json)
 
 
-def _timings(proto: completion_pb2.Timings) -> results.Timings:
+def timings_from(proto: completion_pb2.Timings) -> results.Timings:
+    """Return where the time went."""
     return results.Timings(
         queue=_wire.seconds(proto.queue) if proto.HasField("queue") else None,
         first_token=_wire.seconds(proto.first_token) if proto.HasField("first_token") else None,
@@ -157,12 +177,12 @@ def event_from(proto: model_service_pb2.StreamCompleteResponse) -> events.Stream
             started = proto.started
             return events.Started(started.call_id, started.model_asked, started.target)
         case "text":
-            return events.TextDelta(proto.text.text)
+            return events.TextDelta(proto.text.text, proto.sequence)
         case "reasoning":
-            return events.ReasoningDelta(proto.reasoning.text)
+            return events.ReasoningDelta(proto.reasoning.text, proto.sequence)
         case "tool_call":
             call = proto.tool_call
-            return events.ToolCallDelta(call.index, call.id, call.name, call.arguments_json)
+            return events.ToolCallDelta(call.index, call.id, call.name, call.arguments_json, proto.sequence)
         case "usage":
             return _snapshot(proto.usage)
         case "completion":
@@ -264,7 +284,7 @@ def embeddings_from(proto: embedding_pb2.Embeddings) -> results.Embeddings:
         call_id=proto.call_id,
         replayed=proto.replayed,
         settled=proto.settled,
-        timings=_timings(proto.timings),
+        timings=timings_from(proto.timings),
         proto=proto,
     )
 

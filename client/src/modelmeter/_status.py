@@ -16,7 +16,7 @@ from google.rpc import error_details_pb2, status_pb2
 from . import _wire
 from ._error_table import ERROR_ROWS
 from ._lost import CallRecord, error_without_outcome
-from ._results import additional_usage_from, attempts_from, cost_from, has_outcome, usage_from
+from ._results import additional_usage_from, attempts_from, cost_from, has_outcome, standings_from, usage_from
 from .enums import Disposition, EffectOutcome, ErrorKind
 from .errors import FieldViolation, ModelmeterError
 from .v1 import error_pb2
@@ -141,6 +141,9 @@ def _told(
         attempts_total=proto.attempts_total,
         call_id=proto.call_id or record.call_id,
         violations=_violations(details),
+        reason=_reason(details),
+        standings=standings_from(proto.standings),
+        differing_field=proto.differing_field,
         raw_status=raw_status,
         proto=proto,
     )
@@ -163,6 +166,11 @@ def _retry_after(proto: error_pb2.ModelError, details: Iterable[Any]) -> float |
         return _wire.seconds(proto.retry_after)
     info = _detail(details, error_details_pb2.RetryInfo)
     return None if info is None or not info.HasField("retry_delay") else _wire.seconds(info.retry_delay)
+
+
+def _reason(details: Iterable[Any]) -> str:
+    info = _detail(details, error_details_pb2.ErrorInfo)
+    return "" if info is None else info.reason
 
 
 def _violations(details: Iterable[Any]) -> tuple[FieldViolation, ...]:

@@ -19,11 +19,17 @@ class StreamProgress:
     def __init__(self, record: CallRecord) -> None:
         self._record = record
         self._completion: Completion | None = None
+        self._sequence = 0
 
     @property
     def call_id(self) -> str:
         """The call's id."""
         return self._record.call_id
+
+    @property
+    def sequence(self) -> int:
+        """The position of the last delta that arrived: the `from_sequence` with which to go on."""
+        return self._sequence
 
     @property
     def usage(self) -> UsageSnapshot | None:
@@ -46,6 +52,7 @@ class StreamProgress:
         if message.HasField("failed"):
             self._record.failed = message.failed
             return None
+        self._sequence = max(self._sequence, message.sequence)
         event = event_from(message)
         match event:
             case None:

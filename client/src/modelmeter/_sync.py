@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TYPE_CHECKING, Protocol, TypeVar, Unpack
 
 import grpc
 
+from ._asking import ASK_SECONDS, is_worth_asking, verdict
 from ._channel import DEFAULT_TIMEOUT, Metadata, call_metadata, channel_options, check_token, deadline
 from ._lost import CallRecord
 from ._requests import (
@@ -21,7 +22,10 @@ from ._requests import (
 from ._results import completion_from, embeddings_from, has_outcome, model_from, token_count_from
 from ._status import error_at_end, error_from_rpc
 from ._stream import StreamProgress
+from ._sync_ledger import Ledger
+from .errors import LostContactError, ModelmeterError
 from .events import StreamEvent, TextDelta
+from .v1.ledger_service_pb2_grpc import LedgerServiceStub
 from .v1.model_service_pb2 import (
     CompleteRequest,
     EmbedRequest,
@@ -32,16 +36,45 @@ from .v1.model_service_pb2 import (
 from .v1.model_service_pb2_grpc import ModelServiceStub
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
     from grpc import _CallIterator
 
     from .results import Completion, Embeddings, Model, TokenCount
+    from .v1 import completion_pb2
 
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
+
+
+class UnaryOf(Protocol):
+    """Makes a call that has one answer; raises the client's own exceptions."""
+
+    def __call__(
+        self,
+        method: grpc.UnaryUnaryMultiCallable[_Request, _Response],
+        request: _Request,
+        record: CallRecord,
+        timeout: float | None,
+        metadata: Metadata | None,
+        /,
+    ) -> _Response: ...
+
+
+class StreamOf(Protocol):
+    """Makes a call that answers in parts; raises the client's own exceptions."""
+
+    def __call__(
+        self,
+        method: grpc.UnaryStreamMultiCallable[_Request, _Response],
+        request: _Request,
+        record: CallRecord,
+        timeout: float | None,
+        metadata: Metadata | None,
+        /,
+    ) -> Iterator[_Response]: ...
 
 
 class CompletionStream(StreamProgress):
@@ -51,9 +84,15 @@ class CompletionStream(StreamProgress):
     of the connection.
     """
 
-    def __init__(self, call: _CallIterator[StreamCompleteResponse], record: CallRecord) -> None:
+    def __init__(
+        self,
+        call: _CallIterator[StreamCompleteResponse],
+        record: CallRecord,
+        asked: Callable[[ModelmeterError], completion_pb2.Completion],
+    ) -> None:
         super().__init__(record)
         self._call = call
+        self._asked = asked
 
     def __iter__(self) -> Iterator[StreamEvent]:
         return self
@@ -68,13 +107,17 @@ class CompletionStream(StreamProgress):
         try:
             return next(self._call)
         except StopIteration:
-            if self._completion is None:
-                raise error_at_end(self._record) from None
-            raise
+            if self._completion is not None:
+                raise
+            failed = error_at_end(self._record)
         except grpc.RpcError as error:
-            if self._completion is None:
-                raise error_from_rpc(error, self._record) from error
-            raise StopIteration from None
+            if self._completion is not None:
+                raise StopIteration from None
+            failed = error_from_rpc(error, self._record)
+            failed.__cause__ = error
+        if isinstance(failed, LostContactError):
+            return StreamCompleteResponse(completion=self._asked(failed))
+        raise failed from failed.__cause__
 
     @property
     def text(self) -> Iterator[str]:
@@ -102,14 +145,16 @@ class Client:
         credentials: grpc.ChannelCredentials | None = None,
         token: str | None = None,
         timeout: float = DEFAULT_TIMEOUT,
+        ask_ledger: float = ASK_SECONDS,
         options: Mapping[str, str | int] | None = None,
     ) -> None:
         """Prepare a connection; it is made with the first call.
 
         `target` is `host:port` or any gRPC target, or a channel that is then used as it is and left open.
         `credentials` switch TLS on. `token` goes with every call as a bearer token; ValueError if that would
-        cross a network without TLS, or is no header's value. `options` are channel options in place of the
-        defaults in `_channel`.
+        cross a network without TLS, or is no header's value. When contact to a call is lost, its ledger is asked
+        once what became of it, for at most `ask_ledger` seconds beyond the call's own; 0: never. `options` are
+        channel options in place of the defaults in `_channel`.
         """
         self._owned: grpc.Channel | None = None
         check_token(target, token, secure=credentials is not None)
@@ -121,6 +166,10 @@ class Client:
                 else grpc.secure_channel(target, credentials, chosen)
             )
         self._open_stub = ModelServiceStub(target)
+        self._open_ledger_stub = LedgerServiceStub(target)
+        self._ask_seconds = ask_ledger
+        self.ledger = Ledger(self._ledger_stub, self._unary, self._parts)
+        """What calls cost, and what may still be spent."""
         self._token = token
         self._timeout = timeout
         self._closed = False
@@ -140,9 +189,12 @@ class Client:
         """
         request = complete_request(model, prompt, **options)
         record = CallRecord(request.call_id, request.model)
-        response = self._unary(self._stub.Complete, request, record, timeout, metadata)
-        if not has_outcome(response.completion):
-            raise error_at_end(record)
+        try:
+            response = self._unary(self._stub.Complete, request, record, timeout, metadata)
+            if not has_outcome(response.completion):
+                raise error_at_end(record)
+        except LostContactError as lost:
+            return completion_from(self._asked(lost))
         return completion_from(response.completion)
 
     @contextmanager
@@ -152,6 +204,7 @@ class Client:
         prompt: Prompt | None = None,
         *,
         flush_interval: float | None = None,
+        from_sequence: int = 0,
         timeout: float | None = None,
         metadata: Metadata | None = None,
         **options: Unpack[CompleteOptions],
@@ -159,16 +212,17 @@ class Client:
         """Ask a model for one completion and hand it out as it comes.
 
         The call starts on entering the `with` block, and is cancelled on leaving it, however it is left.
-        `flush_interval` is how many seconds the server may gather deltas into one message.
+        `flush_interval` is how many seconds the server may gather deltas into one message. To join a call that runs,
+        or to read one again, send its `call_id`; `from_sequence` leaves out the deltas up to that one.
         """
         request = complete_request(model, prompt, **options)
         record = CallRecord(request.call_id, request.model)
         call = self._stub.StreamComplete(
-            stream_request(request, flush_interval),
+            stream_request(request, flush_interval, from_sequence),
             timeout=deadline(timeout, self._timeout),
             metadata=call_metadata(metadata, self._token),
         )
-        stream = CompletionStream(call, record)
+        stream = CompletionStream(call, record, self._asked)
         try:
             yield stream
         finally:
@@ -244,10 +298,49 @@ class Client:
 
     @property
     def _stub(self) -> ModelServiceStub:
+        self._check_open()
+        return self._open_stub
+
+    def _ledger_stub(self) -> LedgerServiceStub:
+        self._check_open()
+        return self._open_ledger_stub
+
+    def _check_open(self) -> None:
         if self._closed:
             message = "the client is closed"
             raise RuntimeError(message)
-        return self._open_stub
+
+    def _asked(self, lost: ModelmeterError) -> completion_pb2.Completion:
+        """Return the answer of a call that contact was lost to, if the ledger has it; raise what is known otherwise."""
+        if self._ask_seconds <= 0 or self._closed or not is_worth_asking(lost):
+            raise lost
+        try:
+            call = self.ledger.get_call(lost.call_id, full=True, timeout=self._ask_seconds)
+            if call.answered and call.completion is None:
+                return self.ledger.read_answer(lost.call_id, timeout=self._ask_seconds).proto
+        except ModelmeterError:
+            raise lost from lost.__cause__
+        if call.completion is not None:
+            return call.completion.proto
+        raise verdict(lost, call) from lost.__cause__
+
+    def _parts(
+        self,
+        method: grpc.UnaryStreamMultiCallable[_Request, _Response],
+        request: _Request,
+        record: CallRecord,
+        timeout: float | None,
+        metadata: Metadata | None,
+    ) -> Iterator[_Response]:
+        call = method(
+            request, timeout=deadline(timeout, self._timeout), metadata=call_metadata(metadata, self._token)
+        )
+        try:
+            yield from call
+        except grpc.RpcError as error:
+            raise error_from_rpc(error, record) from error
+        finally:
+            call.cancel()
 
     def _unary(
         self,

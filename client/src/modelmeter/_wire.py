@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -10,6 +11,7 @@ from .v1 import (
     completion_pb2,
     embedding_pb2,
     error_pb2,
+    ledger_service_pb2,
     message_pb2,
     model_service_pb2,
     session_pb2,
@@ -19,6 +21,7 @@ from .v1 import (
 if TYPE_CHECKING:
     from google.protobuf.descriptor import EnumDescriptor
     from google.protobuf.duration_pb2 import Duration
+    from google.protobuf.timestamp_pb2 import Timestamp
 
 _Member = TypeVar("_Member", bound=Enum)
 
@@ -73,8 +76,41 @@ BUSY_POLICY = EnumMap(enums.BusyPolicy, session_pb2.BusyPolicy.DESCRIPTOR)
 SESSION_TRANSPORT = EnumMap(enums.SessionTransport, session_pb2.SessionTransport.DESCRIPTOR)
 SESSION_END_REASON = EnumMap(enums.SessionEndReason, session_pb2.SessionEndReason.DESCRIPTOR)
 REASONING_EFFORT = EnumMap(enums.ReasoningEffort, model_service_pb2.ReasoningEffort.DESCRIPTOR)
+ON_LANDED_ERROR = EnumMap(enums.OnLandedError, model_service_pb2.Effect.OnLandedError.DESCRIPTOR)
+CALL_STATE = EnumMap(enums.CallState, ledger_service_pb2.CallState.DESCRIPTOR)
+OPERATION = EnumMap(enums.Operation, ledger_service_pb2.Operation.DESCRIPTOR)
+LANDING = EnumMap(enums.Landing, ledger_service_pb2.Landing.DESCRIPTOR)
+RECONCILER = EnumMap(enums.Reconciler, ledger_service_pb2.Reconciler.DESCRIPTOR)
+CONTENT_STATE = EnumMap(enums.ContentState, ledger_service_pb2.ContentState.DESCRIPTOR)
+SCOPE = EnumMap(enums.Scope, ledger_service_pb2.Subject.Scope.DESCRIPTOR)
+WINDOW_KIND = EnumMap(enums.WindowKind, ledger_service_pb2.Window.Kind.DESCRIPTOR)
+HALT_MODE = EnumMap(enums.HaltMode, ledger_service_pb2.HaltMode.DESCRIPTOR)
+GROUP_BY = EnumMap(enums.GroupBy, ledger_service_pb2.GetSpendRequest.GroupBy.DESCRIPTOR)
+PERIOD = EnumMap(enums.Period, ledger_service_pb2.GetSpendRequest.Period.DESCRIPTOR)
 
 
 def seconds(duration: Duration) -> float:
     """Return a duration in seconds; unlike `ToTimedelta` it never overflows."""
     return duration.seconds + duration.nanos / 1e9
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def time(timestamp: Timestamp) -> datetime:
+    """Return a point in time, in UTC; what no datetime holds is cut to the first or last one."""
+    try:
+        return _EPOCH + timedelta(seconds=timestamp.seconds, microseconds=timestamp.nanos // 1000)
+    except OverflowError:
+        return (datetime.max if timestamp.seconds > 0 else datetime.min).replace(tzinfo=UTC)
+
+
+def set_time(timestamp: Timestamp, moment: datetime) -> None:
+    """Write a point in time. Raises ValueError for one without a time zone."""
+    if moment.tzinfo is None:
+        message = f"{moment.isoformat()} has no time zone: give one, such as datetime.UTC"
+        raise ValueError(message)
+    since = moment - _EPOCH
+    timestamp.seconds = since.days * 86_400 + since.seconds
+    timestamp.nanos = since.microseconds * 1000
+    timestamp.SetInParent()

@@ -297,3 +297,149 @@ class SessionEndReason(_Word):
     """The server is shutting down."""
     DEADLINE = "DEADLINE"
     """The deadline of the session was near."""
+
+
+@unique
+class CallState(_Word):
+    """How far a call has come in the ledger."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    RESERVED = "RESERVED"
+    """Room is held for it; not one byte has left."""
+    DISPATCHED = "DISPATCHED"
+    """Its provider request leaves now or has left."""
+    SETTLED = "SETTLED"
+    """It has ended and its bill is known."""
+    UNSETTLED = "UNSETTLED"
+    """It has ended, and what it cost is not wholly known; a bound is held until it expires."""
+    RECONCILED = "RECONCILED"
+    """A truer figure came later."""
+    WRITTEN_OFF = "WRITTEN_OFF"
+    """Nobody ever told; its bound left the ceilings and remains a column of the sums."""
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether the call is still under way."""
+        return self in (CallState.RESERVED, CallState.DISPATCHED)
+
+
+@unique
+class Operation(_Word):
+    """What was asked of a model."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    COMPLETE = "COMPLETE"
+    EMBED = "EMBED"
+
+
+@unique
+class Landing(_Word):
+    """What a caller's leaving did to the provider's request."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """Nobody left."""
+    ABORTED = "ABORTED"
+    """The connection to the provider was closed."""
+    DRAINED = "DRAINED"
+    """The provider was left to finish, and did."""
+    DRAIN_CUT = "DRAIN_CUT"
+    """The provider was left to finish, and the bound ended first."""
+
+
+@unique
+class Reconciler(_Word):
+    """Who told the figure of a call after its end."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """Nobody; the figure is the one of the call's end."""
+    PROVIDER = "PROVIDER"
+    OPERATOR = "OPERATOR"
+    LATE = "LATE"
+    """The server that ran the call, after it had been given up for dead."""
+
+
+@unique
+class ContentState(_Word):
+    """What became of the content of a call."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """There never was any, or the call is under way."""
+    KEPT = "KEPT"
+    ERASED = "ERASED"
+    EXPIRED = "EXPIRED"
+
+
+@unique
+class OnLandedError(_Word):
+    """What a repetition does about a recorded error that landed."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """The same as REPLAY."""
+    REPLAY = "REPLAY"
+    """Return the error; nothing is bought again."""
+    RETRY = "RETRY"
+    """Buy the answer once more; both are billed."""
+
+
+@unique
+class Scope(_Word):
+    """What a ceiling or a halt is about."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    TENANT = "TENANT"
+    """The caller's tenant as a whole."""
+    RUN = "RUN"
+    MODEL = "MODEL"
+
+
+@unique
+class WindowKind(_Word):
+    """Over which time a ceiling counts."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """The same as TOTAL."""
+    TOTAL = "TOTAL"
+    """For ever."""
+    DAY = "DAY"
+    """From midnight to midnight of a time zone."""
+    MONTH = "MONTH"
+    """From the first of a month to the next, in a time zone."""
+    ROLLING = "ROLLING"
+    """The last so many seconds."""
+
+
+@unique
+class HaltMode(_Word):
+    """How a halt treats calls under way."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """The same as ADMISSION."""
+    ADMISSION = "ADMISSION"
+    """New calls are refused, those under way may end."""
+    CUT = "CUT"
+    """Those under way are cut as well."""
+
+
+@unique
+class GroupBy(_Word):
+    """By what sums of spend tell calls apart."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """One sum for everything."""
+    RUN = "RUN"
+    MODEL = "MODEL"
+    KIND = "KIND"
+    """By how they ended: an `ErrorKind`, ANSWERED or OPEN."""
+    LABEL = "LABEL"
+    """By the values of one label."""
+
+
+@unique
+class Period(_Word):
+    """Into which stretches of time spend is cut."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """Not cut."""
+    HOUR = "HOUR"
+    DAY = "DAY"
+    MONTH = "MONTH"

@@ -36,7 +36,8 @@ from dataclasses import KW_ONLY, dataclass, field
 import grpc
 
 from .enums import Cause, Certainty, Disposition, EffectOutcome, ErrorKind, Stage
-from .results import AdditionalUsage, Attempt, Cost, Usage
+from .records import LedgerCall
+from .results import AdditionalUsage, Attempt, Cost, Standing, Usage
 from .v1 import error_pb2
 
 
@@ -109,6 +110,14 @@ class ModelmeterError(Exception):
     """The call's id. Empty for an RPC that calls no model."""
     violations: tuple[FieldViolation, ...] = ()
     """Every mistake in the request, for a bad one."""
+    reason: str = ""
+    """A word for programs, the kind's name or a narrower one, such as NOT_RECONCILABLE; see `google.rpc.ErrorInfo`."""
+    standings: tuple[Standing, ...] = ()
+    """For CEILING: where the subjects of the ceilings without room stand."""
+    differing_field: str = ""
+    """For DIVERGED and CALL_ID_CONFLICT: the first field of the request that differs from the recorded one."""
+    recorded: LedgerCall | None = None
+    """What the ledger said of the call, when contact was lost and it could be asked."""
     raw_status: bytes = b""
     """The `google.rpc.Status` as it came in `grpc-status-details-bin`; empty when none came."""
     proto: error_pb2.ModelError | None = None
@@ -194,5 +203,6 @@ class LostContactError(ModelmeterError):
     """No outcome was told: the deadline passed, the call was cancelled, the connection or a proxy failed.
 
     The call may have generated and been billed, so it is never `retryable`, unless `certainty` is NONE. `usage` is
-    the last figure that a stream had told. A server with a ledger can tell by `call_id` what became of the call.
+    the last figure that a stream had told. A server with a ledger has been asked once what became of the call, and
+    `recorded` is its word, if it had one. Ask again with `ledger.get_call(error.call_id)`.
     """

@@ -27,6 +27,8 @@ class TextDelta:
 
     text: str
     """The text to append."""
+    sequence: int = 0
+    """Position in the stream of the call, the same for everyone who reads it; see `from_sequence` of `stream`."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class ReasoningDelta:
 
     text: str
     """The text to append."""
+    sequence: int = 0
+    """Position in the stream of the call, the same for everyone who reads it; see `from_sequence` of `stream`."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ class ToolCallDelta:
     """The tool's name; set in the first delta of the call."""
     arguments_json: str
     """Argument text to append."""
+    sequence: int = 0
+    """Position in the stream of the call, the same for everyone who reads it; see `from_sequence` of `stream`."""
 
 
 @dataclass(frozen=True)

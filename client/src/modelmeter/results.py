@@ -10,6 +10,7 @@ import json
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -135,6 +136,37 @@ class Attempt:
     """The provider's id of the request."""
     elapsed: float | None
     """Seconds from the start of the attempt to its end."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a subject stands against one bound of a ceiling. Numbers are tokens, or nano units with a `currency`."""
+
+    scope: str
+    """What is bounded: CALL, RUN, TENANT or MODEL."""
+    name: str
+    """The run id or the model; empty for CALL and TENANT."""
+    currency: str
+    """ISO 4217 code of a bound on money; empty for a bound on tokens."""
+    allowed: int
+    """The bound."""
+    settled: int
+    """Known to be billed in this window."""
+    held: int
+    """Held for calls that run."""
+    unsettled: int
+    """The bounds on what nobody has told yet."""
+    asked: int
+    """What the refused call would have needed; 0 outside of errors."""
+    room_at: datetime | None
+    """When more room comes for certain; None when only settlements or a higher ceiling can bring it."""
+    ceiling_id: str
+    """The ceiling's id; empty for the call's own."""
+
+    @property
+    def room(self) -> int:
+        """What is left, at least 0."""
+        return max(0, self.allowed - self.settled - self.held - self.unsettled)
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,20 @@ import signal
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Self
 
+from .config.settings import NO_LEDGER
 from .drivers import replay
 from .drivers.google_credentials import GoogleCredentials
 from .drivers.http import Endpoint
 from .drivers.http_driver import HttpDriver
+from .drivers.webhook import Webhook
 from .drivers.wire_formats import wire_format
 from .engine.catalog import Catalog
 from .engine.engine import Engine
+from .engine.halting import HaltWatch
+from .engine.holding import Desk
+from .engine.soft_limits import SoftLimits
+from .ledger.queries import list_all_halts
+from .ledger.storage import StorageSettings, StoredLedger, open_ledger
 from .rpc.server import RpcServer
 from .telemetry.calls import call_recorder
 from .telemetry.log import configure_logging, get_logger
@@ -21,7 +28,7 @@ from .telemetry.log import configure_logging, get_logger
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from .config import ProviderSettings, Settings
+    from .config import LedgerSettings, ProviderSettings, Settings
     from .drivers.authentication import Authenticator
     from .drivers.driver import Driver
     from .drivers.http_driver import WireFormat
@@ -49,25 +56,65 @@ class App:
             age_seconds=settings.server.session_age_seconds,
         )
         self.server = RpcServer(self.engine)
+        self._ledger: StoredLedger | None = None
+        self._soft_limits: SoftLimits | None = None
+        self._halts: HaltWatch | None = None
 
     async def start(self) -> list[str]:
-        """Listen and serve; return the addresses as bound. Raises ListenError, and nothing is left open then."""
+        """Open the ledger, listen and serve; return the addresses as bound.
+
+        Raises ListenError, LedgerUnavailable and SchemaMismatch, and nothing is left open then.
+        """
         server = self._settings.server
         try:
+            await self._open_ledger(self._settings.ledger)
             return await self.server.start(server.listen, server.tls, allow_insecure=server.allow_insecure)
         except BaseException:
-            await self._close_drivers()
+            await self._close()
             raise
 
     async def stop(self, drain_seconds: float) -> int:
-        """Shut down as `RpcServer.stop` says, then close the providers' connections; return how many calls were cut."""
+        """Shut down as `RpcServer.stop` says, then close the providers' connections and last the ledger.
+
+        Return how many calls were cut.
+        """
         cut = await self.server.stop(drain_seconds)
-        await self._close_drivers()
+        await self._close()
         return cut
 
-    async def _close_drivers(self) -> None:
+    async def _open_ledger(self, settings: LedgerSettings) -> None:
+        if settings.url == NO_LEDGER:
+            return
+        storage = StorageSettings(
+            url=settings.url,
+            durability=settings.durability,
+            lease_seconds=settings.lease,
+            expire_after=settings.expire_after,
+        )
+        self._soft_limits = SoftLimits(Webhook(settings.webhook_url) if settings.webhook_url else None)
+        self._soft_limits.start()
+        self._ledger = await open_ledger(storage, on_soft_limit=self._soft_limits.passed)
+        desk = Desk(
+            self._ledger,
+            content_seconds=int(settings.content_retention),
+            replay_only=settings.replay_only,
+            max_draining_calls=settings.max_draining_calls,
+        )
+        self.engine.use_ledger(desk)
+        self._halts = HaltWatch(
+            self._ledger, list_all_halts, self.engine.halted, lambda: self.engine.calls_in_flight > 0
+        )
+        self._halts.start()
+
+    async def _close(self) -> None:
         for driver in self._drivers.values():
             await driver.aclose()
+        if self._halts is not None:
+            await self._halts.stop()
+        if self._ledger is not None:
+            await self._ledger.aclose()
+        if self._soft_limits is not None:
+            await self._soft_limits.stop()
 
 
 def make_driver(provider: ProviderSettings) -> Driver:

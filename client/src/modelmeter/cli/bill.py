@@ -11,8 +11,10 @@ from modelmeter.errors import NotConnectedError
 if TYPE_CHECKING:
     from modelmeter.enums import SchemaMode
     from modelmeter.errors import ModelmeterError
+    from modelmeter.records import LedgerCall
     from modelmeter.results import (
         AdditionalUsage,
+        Attempt,
         Completion,
         Cost,
         Embeddings,
@@ -96,6 +98,58 @@ def of_error(error: ModelmeterError) -> Rows:
         ("call id", error.call_id),
     ]
     return _told(rows)
+
+
+def of_call(call: LedgerCall) -> Rows:
+    """Return what the ledger knows of a call."""
+    stage = "" if call.stage is Stage.UNSPECIFIED else f" at stage {call.stage.name}"
+    failed = call.kind is not ErrorKind.UNSPECIFIED
+    named = (("run", call.run_id), ("effect", call.effect_key))
+    rows = [
+        ("model", _served(call.model_asked, call.model_served, call.target)),
+        *((label, text) for label, text in named),
+        ("message", call.message),
+        ("happened", f"{call.disposition.value}, ended by {call.cause.value}{stage}" if failed else ""),
+        ("finish", "" if failed else call.finish.value),
+        *_figures(call),
+        ("booked", _booked(call)),
+        (
+            "reconciled",
+            f"{call.reconciled_by.value} {call.reconcile_reason}".removeprefix("UNSPECIFIED").strip(),
+        ),
+        ("reserved", "" if call.reserved_at is None else call.reserved_at.isoformat()),
+        ("ended", "" if call.ended_at is None else call.ended_at.isoformat()),
+        ("expires", "" if call.expires_at is None else call.expires_at.isoformat()),
+        ("time", times(call.timings)),
+        *((f"attempt {each.number}", _attempt(each)) for each in call.attempts),
+        ("labels", ", ".join(f"{key}={value}" for key, value in call.labels.items())),
+        ("content", call.content.value.removeprefix("UNSPECIFIED").lower()),
+        (
+            "provider",
+            ", ".join(part for part in (call.provider_request_id, call.provider_response_id) if part),
+        ),
+        ("call id", call.call_id + (f", generation {call.generation}" if call.generation > 1 else "")),
+    ]
+    return _told(rows)
+
+
+def _booked(call: LedgerCall) -> str:
+    named = ("settled", "held", "unsettled", "written_off")
+    parts = []
+    for name in named:
+        amount = getattr(call.booking, name)
+        if amount.tokens or amount.nano_units:
+            price = f" ({units(amount.nano_units)} {call.booking.currency})" if call.booking.currency else ""
+            parts.append(f"{name.replace('_', ' ')} {amount.tokens:,} tokens{price}")
+    if call.booking.possibly_billed:
+        parts.append("possibly billed: the provider failed before it generated")
+    return ", ".join(parts) or "nothing"
+
+
+def _attempt(attempt: Attempt) -> str:
+    ended = "answered" if attempt.kind is ErrorKind.UNSPECIFIED else attempt.kind.value
+    elapsed = "" if attempt.elapsed is None else f" in {attempt.elapsed:.3f} s"
+    return f"{attempt.target}: {ended} at {attempt.stage.name}{elapsed}, {tokens(attempt.usage)}"
 
 
 def title(error: ModelmeterError) -> str:
@@ -207,7 +261,7 @@ def _told(rows: Rows) -> Rows:
     return [(label, text) for label, text in rows if text]
 
 
-def _figures(source: Completion | ModelmeterError) -> Rows:
+def _figures(source: Completion | ModelmeterError | LedgerCall) -> Rows:
     if source.certainty is Certainty.NONE:
         return [("certainty", f"NONE: {_SURENESS[Certainty.NONE]}")]
     rows = [("tokens", tokens(source.usage))]

@@ -9,6 +9,7 @@ import json
 from array import array
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from datetime import datetime
 from enum import Enum
 from typing import Any
 
@@ -32,6 +33,10 @@ def plain(value: Any) -> Any:
         return {name: plain(inner) for name, inner in named.items() if name not in _LEFT_OUT}
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
     if isinstance(value, list | tuple | array):
         return [plain(inner) for inner in value]
     return value

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from modelmeter.v1 import usage_pb2 as _usage_pb2
@@ -14,10 +15,10 @@ import builtins as _builtins
 import sys
 import typing as _typing
 
-if sys.version_info >= (3, 10):
-    from typing import TypeAlias as _TypeAlias
+if sys.version_info >= (3, 11):
+    from typing import TypeAlias as _TypeAlias, Never as _Never
 else:
-    from typing_extensions import TypeAlias as _TypeAlias
+    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -330,6 +331,8 @@ class ModelError(_message.Message):
     ATTEMPTS_TOTAL_FIELD_NUMBER: _builtins.int
     CALL_ID_FIELD_NUMBER: _builtins.int
     SERVICE_TIER_FIELD_NUMBER: _builtins.int
+    STANDINGS_FIELD_NUMBER: _builtins.int
+    DIFFERING_FIELD_FIELD_NUMBER: _builtins.int
     kind: Global___ErrorKind.ValueType
     """What kind of failure it is."""
     cause: Global___Cause.ValueType
@@ -370,6 +373,8 @@ class ModelError(_message.Message):
     """The call's id: the caller's own, or one made by the server."""
     service_tier: _builtins.str
     """The tier the provider says it served the call in; empty when it did not say."""
+    differing_field: _builtins.str
+    """For DIVERGED and CALL_ID_CONFLICT: the first field of the request that differs from the recorded one."""
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
         """What the call consumed; absent when nobody told."""
@@ -389,6 +394,10 @@ class ModelError(_message.Message):
     @_builtins.property
     def attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attempt]:
         """The last provider requests of the call, at most 8."""
+
+    @_builtins.property
+    def standings(self) -> _containers.RepeatedCompositeFieldContainer[Global___CeilingStanding]:
+        """For CEILING: where the subjects of the ceilings without room stand, at most 8."""
 
     def __init__(
         self,
@@ -417,10 +426,12 @@ class ModelError(_message.Message):
         attempts_total: _builtins.int = ...,
         call_id: _builtins.str = ...,
         service_tier: _builtins.str = ...,
+        standings: _abc.Iterable[Global___CeilingStanding] | None = ...,
+        differing_field: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens", "_http_status", b"_http_status", "cost", b"cost", "estimated_output_tokens", b"estimated_output_tokens", "http_status", b"http_status", "retry_after", b"retry_after", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens", "_http_status", b"_http_status", "additional_usage", b"additional_usage", "attempts", b"attempts", "attempts_total", b"attempts_total", "call_id", b"call_id", "cause", b"cause", "certainty", b"certainty", "cost", b"cost", "disposition", b"disposition", "estimated_output_tokens", b"estimated_output_tokens", "http_status", b"http_status", "kind", b"kind", "may_have_generated", b"may_have_generated", "message", b"message", "model_asked", b"model_asked", "model_served", b"model_served", "provider_code", b"provider_code", "provider_request_id", b"provider_request_id", "provider_response_id", b"provider_response_id", "retry_after", b"retry_after", "retryable", b"retryable", "service_tier", b"service_tier", "stage", b"stage", "target", b"target", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens", "_http_status", b"_http_status", "additional_usage", b"additional_usage", "attempts", b"attempts", "attempts_total", b"attempts_total", "call_id", b"call_id", "cause", b"cause", "certainty", b"certainty", "cost", b"cost", "differing_field", b"differing_field", "disposition", b"disposition", "estimated_output_tokens", b"estimated_output_tokens", "http_status", b"http_status", "kind", b"kind", "may_have_generated", b"may_have_generated", "message", b"message", "model_asked", b"model_asked", "model_served", b"model_served", "provider_code", b"provider_code", "provider_request_id", b"provider_request_id", "provider_response_id", b"provider_response_id", "retry_after", b"retry_after", "retryable", b"retryable", "service_tier", b"service_tier", "stage", b"stage", "standings", b"standings", "target", b"target", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__estimated_output_tokens: _TypeAlias = _typing.Literal["estimated_output_tokens"]  # noqa: Y015
     _WhichOneofArgType__estimated_output_tokens: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens"]  # noqa: Y015
@@ -432,3 +443,63 @@ class ModelError(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__http_status) -> _WhichOneofReturnType__http_status | None: ...
 
 Global___ModelError: _TypeAlias = ModelError  # noqa: Y015
+
+@_typing.final
+class CeilingStanding(_message.Message):
+    """Where a subject stands against one bound of a ceiling. Numbers are tokens, or nano units when `currency` is set."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    CURRENCY_FIELD_NUMBER: _builtins.int
+    ALLOWED_FIELD_NUMBER: _builtins.int
+    SETTLED_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    UNSETTLED_FIELD_NUMBER: _builtins.int
+    ASKED_FIELD_NUMBER: _builtins.int
+    ROOM_TIME_FIELD_NUMBER: _builtins.int
+    CEILING_ID_FIELD_NUMBER: _builtins.int
+    scope: _builtins.str
+    """What is bounded: `CALL`, `RUN`, `TENANT` or `MODEL`."""
+    name: _builtins.str
+    """The run id or the model; empty for CALL and TENANT."""
+    currency: _builtins.str
+    """ISO 4217 code of a bound on money; empty for a bound on tokens."""
+    allowed: _builtins.int
+    """The bound."""
+    settled: _builtins.int
+    """Known to be billed in this window."""
+    held: _builtins.int
+    """Held for calls that run."""
+    unsettled: _builtins.int
+    """The bounds on what nobody has told yet."""
+    asked: _builtins.int
+    """What the refused call would have needed; 0 outside of errors."""
+    ceiling_id: _builtins.str
+    """The ceiling's id; empty for the call's own."""
+    @_builtins.property
+    def room_time(self) -> _timestamp_pb2.Timestamp:
+        """When more room comes for certain; absent when only settlements or a higher ceiling can bring it."""
+
+    def __init__(
+        self,
+        *,
+        scope: _builtins.str = ...,
+        name: _builtins.str = ...,
+        currency: _builtins.str = ...,
+        allowed: _builtins.int = ...,
+        settled: _builtins.int = ...,
+        held: _builtins.int = ...,
+        unsettled: _builtins.int = ...,
+        asked: _builtins.int = ...,
+        room_time: _timestamp_pb2.Timestamp | None = ...,
+        ceiling_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["room_time", b"room_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed", b"allowed", "asked", b"asked", "ceiling_id", b"ceiling_id", "currency", b"currency", "held", b"held", "name", b"name", "room_time", b"room_time", "scope", b"scope", "settled", b"settled", "unsettled", b"unsettled"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CeilingStanding: _TypeAlias = CeilingStanding  # noqa: Y015

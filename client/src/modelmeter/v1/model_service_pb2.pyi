@@ -144,7 +144,7 @@ Global___Messages: _TypeAlias = Messages  # noqa: Y015
 
 @_typing.final
 class Effect(_message.Message):
-    """How the call stands in a run of an effect runtime. Refused until this server has a journal."""
+    """How the call stands in a run of an effect runtime: the same key is never bought twice."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -197,7 +197,7 @@ Global___Effect: _TypeAlias = Effect  # noqa: Y015
 
 @_typing.final
 class CallCeiling(_message.Message):
-    """A limit on what this one call may consume. Refused until this server has a ledger."""
+    """A limit on what this one call may consume, held against its reservation before it is sent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -315,6 +315,7 @@ class CompleteRequest(_message.Message):
     SYSTEM_TRUST_FIELD_NUMBER: _builtins.int
     SYSTEM_CACHE_BREAKPOINT_FIELD_NUMBER: _builtins.int
     END_USER_ID_FIELD_NUMBER: _builtins.int
+    REPLAY_ONLY_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """An alias of the deployment, or `provider/model`, split at the first slash."""
     text: _builtins.str
@@ -359,6 +360,8 @@ class CompleteRequest(_message.Message):
     """The person for whom the caller asks, as an id that names nobody, such as a hash: the provider tells abuse by it.
     Up to 128 characters; empty for none. Refused where the provider has no field for it.
     """
+    replay_only: _builtins.bool
+    """Answer from the journal only: a call that it does not hold is NOT_FOUND with kind REPLAY_MISS, and nothing is bought."""
     @_builtins.property
     def messages(self) -> Global___Messages:
         """A conversation in typed messages."""
@@ -431,10 +434,11 @@ class CompleteRequest(_message.Message):
         system_trust: _message_pb2.Trust.ValueType = ...,
         system_cache_breakpoint: _message_pb2.CacheBreakpoint | None = ...,
         end_user_id: _builtins.str = ...,
+        replay_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "ceiling", b"ceiling", "continuation", b"continuation", "effect", b"effect", "max_output_tokens", b"max_output_tokens", "messages", b"messages", "native_json", b"native_json", "prompt", b"prompt", "retry_policy", b"retry_policy", "seed", b"seed", "system_cache_breakpoint", b"system_cache_breakpoint", "temperature", b"temperature", "text", b"text", "tool_choice", b"tool_choice", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "call_id", b"call_id", "ceiling", b"ceiling", "continuation", b"continuation", "effect", b"effect", "end_user_id", b"end_user_id", "labels", b"labels", "max_output_tokens", b"max_output_tokens", "messages", b"messages", "model", b"model", "native_json", b"native_json", "output_schema_json", b"output_schema_json", "prompt", b"prompt", "provider_options_json", b"provider_options_json", "reasoning_effort", b"reasoning_effort", "retry_policy", b"retry_policy", "schema_mode", b"schema_mode", "seed", b"seed", "sensitivity", b"sensitivity", "stop_sequences", b"stop_sequences", "system", b"system", "system_cache_breakpoint", b"system_cache_breakpoint", "system_trust", b"system_trust", "temperature", b"temperature", "text", b"text", "tool_choice", b"tool_choice", "tools", b"tools", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "call_id", b"call_id", "ceiling", b"ceiling", "continuation", b"continuation", "effect", b"effect", "end_user_id", b"end_user_id", "labels", b"labels", "max_output_tokens", b"max_output_tokens", "messages", b"messages", "model", b"model", "native_json", b"native_json", "output_schema_json", b"output_schema_json", "prompt", b"prompt", "provider_options_json", b"provider_options_json", "reasoning_effort", b"reasoning_effort", "replay_only", b"replay_only", "retry_policy", b"retry_policy", "schema_mode", b"schema_mode", "seed", b"seed", "sensitivity", b"sensitivity", "stop_sequences", b"stop_sequences", "system", b"system", "system_cache_breakpoint", b"system_cache_breakpoint", "system_trust", b"system_trust", "temperature", b"temperature", "text", b"text", "tool_choice", b"tool_choice", "tools", b"tools", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_output_tokens: _TypeAlias = _typing.Literal["max_output_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_output_tokens: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens"]  # noqa: Y015
@@ -495,6 +499,11 @@ class StreamCompleteRequest(_message.Message):
 
     REQUEST_FIELD_NUMBER: _builtins.int
     FLUSH_INTERVAL_FIELD_NUMBER: _builtins.int
+    FROM_SEQUENCE_FIELD_NUMBER: _builtins.int
+    from_sequence: _builtins.int
+    """Of a call that runs already or has ended, send only the events after this `sequence`; 0 for all. Events that are no
+    longer at hand are not repeated: the last event has the whole answer.
+    """
     @_builtins.property
     def request(self) -> Global___CompleteRequest:
         """The call, the same as for `Complete`."""
@@ -510,10 +519,11 @@ class StreamCompleteRequest(_message.Message):
         *,
         request: Global___CompleteRequest | None = ...,
         flush_interval: _duration_pb2.Duration | None = ...,
+        from_sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["flush_interval", b"flush_interval", "request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["flush_interval", b"flush_interval", "request", b"request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["flush_interval", b"flush_interval", "from_sequence", b"from_sequence", "request", b"request"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -532,6 +542,9 @@ class StreamCompleteResponse(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     COMPLETION_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    """Position of a delta in the stream of its call, from 1; the same for everyone who reads the call. 0 for other events."""
     @_builtins.property
     def started(self) -> _completion_pb2.CompletionStarted:
         """The provider's request has been written. First, and at most once."""
@@ -570,10 +583,11 @@ class StreamCompleteResponse(_message.Message):
         usage: _completion_pb2.UsageSnapshot | None = ...,
         completion: _completion_pb2.Completion | None = ...,
         failed: _error_pb2.ModelError | None = ...,
+        sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["completion", b"completion", "event", b"event", "failed", b"failed", "reasoning", b"reasoning", "started", b"started", "text", b"text", "tool_call", b"tool_call", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["completion", b"completion", "event", b"event", "failed", b"failed", "reasoning", b"reasoning", "started", b"started", "text", b"text", "tool_call", b"tool_call", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["completion", b"completion", "event", b"event", "failed", b"failed", "reasoning", b"reasoning", "sequence", b"sequence", "started", b"started", "text", b"text", "tool_call", b"tool_call", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "text", "reasoning", "tool_call", "usage", "completion", "failed"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015

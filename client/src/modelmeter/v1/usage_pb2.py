@@ -22,9 +22,10 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19modelmeter/v1/usage.proto\x12\rmodelmeter.v1\"\xa2\x06\n\x05Usage\x12\x19\n\x0cinput_tokens\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x1a\n\routput_tokens\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x1f\n\x12\x63\x61\x63he_write_tokens\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\"\n\x15\x63\x61\x63he_write_5m_tokens\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\"\n\x15\x63\x61\x63he_write_1h_tokens\x18\x05 \x01(\x03H\x04\x88\x01\x01\x12\x1e\n\x11\x63\x61\x63he_read_tokens\x18\x06 \x01(\x03H\x05\x88\x01\x01\x12\x1d\n\x10reasoning_tokens\x18\x07 \x01(\x03H\x06\x88\x01\x01\x12\x1f\n\x12input_audio_tokens\x18\x08 \x01(\x03H\x07\x88\x01\x01\x12 \n\x13output_audio_tokens\x18\t \x01(\x03H\x08\x88\x01\x01\x12\x1f\n\x12input_image_tokens\x18\n \x01(\x03H\t\x88\x01\x01\x12 \n\x13output_image_tokens\x18\x0b \x01(\x03H\n\x88\x01\x01\x12\x1f\n\x12tool_prompt_tokens\x18\x0c \x01(\x03H\x0b\x88\x01\x01\x12J\n\x14hosted_tool_requests\x18\r \x03(\x0b\x32,.modelmeter.v1.Usage.HostedToolRequestsEntry\x1a\x39\n\x17HostedToolRequestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x42\x0f\n\r_input_tokensB\x10\n\x0e_output_tokensB\x15\n\x13_cache_write_tokensB\x18\n\x16_cache_write_5m_tokensB\x18\n\x16_cache_write_1h_tokensB\x14\n\x12_cache_read_tokensB\x13\n\x11_reasoning_tokensB\x15\n\x13_input_audio_tokensB\x16\n\x14_output_audio_tokensB\x15\n\x13_input_image_tokensB\x16\n\x14_output_image_tokensB\x15\n\x13_tool_prompt_tokens\"S\n\x0f\x41\x64\x64itionalUsage\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12#\n\x05usage\x18\x03 \x01(\x0b\x32\x14.modelmeter.v1.Usage\"\x99\x01\n\x04\x43ost\x12\x12\n\nnano_units\x18\x01 \x01(\x03\x12\x10\n\x08\x63urrency\x18\x02 \x01(\t\x12)\n\x06source\x18\x03 \x01(\x0e\x32\x19.modelmeter.v1.CostSource\x12+\n\tcertainty\x18\x04 \x01(\x0e\x32\x18.modelmeter.v1.Certainty\x12\x13\n\x0bminor_units\x18\x05 \x01(\x03*~\n\tCertainty\x12\x19\n\x15\x43\x45RTAINTY_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x43\x45RTAINTY_NONE\x10\x01\x12\x13\n\x0f\x43\x45RTAINTY_EXACT\x10\x02\x12\x16\n\x12\x43\x45RTAINTY_AT_LEAST\x10\x03\x12\x15\n\x11\x43\x45RTAINTY_UNKNOWN\x10\x04*`\n\nCostSource\x12\x1b\n\x17\x43OST_SOURCE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x43OST_SOURCE_PROVIDER\x10\x01\x12\x1b\n\x17\x43OST_SOURCE_PRICE_TABLE\x10\x02\x42`\n\x11\x64\x65v.modelmeter.v1B\nUsageProtoP\x01Z-modelmeter.dev/gen/modelmeter/v1;modelmeterv1\xaa\x02\rModelmeter.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19modelmeter/v1/usage.proto\x12\rmodelmeter.v1\x1a\x1fgoogle/api/field_behavior.proto\"\xf0\x06\n\x05Usage\x12\x1f\n\x0cinput_tokens\x18\x01 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12 \n\routput_tokens\x18\x02 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x01\x88\x01\x01\x12%\n\x12\x63\x61\x63he_write_tokens\x18\x03 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x02\x88\x01\x01\x12(\n\x15\x63\x61\x63he_write_5m_tokens\x18\x04 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x03\x88\x01\x01\x12(\n\x15\x63\x61\x63he_write_1h_tokens\x18\x05 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x04\x88\x01\x01\x12$\n\x11\x63\x61\x63he_read_tokens\x18\x06 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x05\x88\x01\x01\x12#\n\x10reasoning_tokens\x18\x07 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x06\x88\x01\x01\x12%\n\x12input_audio_tokens\x18\x08 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x07\x88\x01\x01\x12&\n\x13output_audio_tokens\x18\t \x01(\x03\x42\x04\xe2\x41\x01\x01H\x08\x88\x01\x01\x12%\n\x12input_image_tokens\x18\n \x01(\x03\x42\x04\xe2\x41\x01\x01H\t\x88\x01\x01\x12&\n\x13output_image_tokens\x18\x0b \x01(\x03\x42\x04\xe2\x41\x01\x01H\n\x88\x01\x01\x12%\n\x12tool_prompt_tokens\x18\x0c \x01(\x03\x42\x04\xe2\x41\x01\x01H\x0b\x88\x01\x01\x12P\n\x14hosted_tool_requests\x18\r \x03(\x0b\x32,.modelmeter.v1.Usage.HostedToolRequestsEntryB\x04\xe2\x41\x01\x01\x1a\x39\n\x17HostedToolRequestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x42\x0f\n\r_input_tokensB\x10\n\x0e_output_tokensB\x15\n\x13_cache_write_tokensB\x18\n\x16_cache_write_5m_tokensB\x18\n\x16_cache_write_1h_tokensB\x14\n\x12_cache_read_tokensB\x13\n\x11_reasoning_tokensB\x15\n\x13_input_audio_tokensB\x16\n\x14_output_audio_tokensB\x15\n\x13_input_image_tokensB\x16\n\x14_output_image_tokensB\x15\n\x13_tool_prompt_tokens\"S\n\x0f\x41\x64\x64itionalUsage\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12#\n\x05usage\x18\x03 \x01(\x0b\x32\x14.modelmeter.v1.Usage\"\x99\x01\n\x04\x43ost\x12\x12\n\nnano_units\x18\x01 \x01(\x03\x12\x10\n\x08\x63urrency\x18\x02 \x01(\t\x12)\n\x06source\x18\x03 \x01(\x0e\x32\x19.modelmeter.v1.CostSource\x12+\n\tcertainty\x18\x04 \x01(\x0e\x32\x18.modelmeter.v1.Certainty\x12\x13\n\x0bminor_units\x18\x05 \x01(\x03*~\n\tCertainty\x12\x19\n\x15\x43\x45RTAINTY_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x43\x45RTAINTY_NONE\x10\x01\x12\x13\n\x0f\x43\x45RTAINTY_EXACT\x10\x02\x12\x16\n\x12\x43\x45RTAINTY_AT_LEAST\x10\x03\x12\x15\n\x11\x43\x45RTAINTY_UNKNOWN\x10\x04*`\n\nCostSource\x12\x1b\n\x17\x43OST_SOURCE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x43OST_SOURCE_PROVIDER\x10\x01\x12\x1b\n\x17\x43OST_SOURCE_PRICE_TABLE\x10\x02\x42`\n\x11\x64\x65v.modelmeter.v1B\nUsageProtoP\x01Z-modelmeter.dev/gen/modelmeter/v1;modelmeterv1\xaa\x02\rModelmeter.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,16 +35,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\021dev.modelmeter.v1B\nUsageProtoP\001Z-modelmeter.dev/gen/modelmeter/v1;modelmeterv1\252\002\rModelmeter.V1'
   _globals['_USAGE_HOSTEDTOOLREQUESTSENTRY']._loaded_options = None
   _globals['_USAGE_HOSTEDTOOLREQUESTSENTRY']._serialized_options = b'8\001'
-  _globals['_CERTAINTY']._serialized_start=1090
-  _globals['_CERTAINTY']._serialized_end=1216
-  _globals['_COSTSOURCE']._serialized_start=1218
-  _globals['_COSTSOURCE']._serialized_end=1314
-  _globals['_USAGE']._serialized_start=45
-  _globals['_USAGE']._serialized_end=847
-  _globals['_USAGE_HOSTEDTOOLREQUESTSENTRY']._serialized_start=520
-  _globals['_USAGE_HOSTEDTOOLREQUESTSENTRY']._serialized_end=577
-  _globals['_ADDITIONALUSAGE']._serialized_start=849
-  _globals['_ADDITIONALUSAGE']._serialized_end=932
-  _globals['_COST']._serialized_start=935
-  _globals['_COST']._serialized_end=1088
+  _globals['_USAGE'].fields_by_name['input_tokens']._loaded_options = None
+  _globals['_USAGE'].fields_by_name['input_tokens']._serialized_options = b'\342A\001\001'
+  _globals['_USAGE'].fields_by_name['output_tokens']._loaded_options = None
+  _globals['_USAGE'].fields_by_name['output_tokens']._serialized_options = b'\342A\001\001'
+  _globals['_USAGE'].fields_by_name['cache_write_tokens']._loaded_options = None
+  _globals['_USAGE'].fields_by_name['cache_write_tokens']._serialized_options = b'\342A\001\001'
+  _globals['_USAGE'].fields_by_name['cache_write_5m_tokens']._loaded_options = None
+  _globals['_USAGE'].fields_by_name['cache_write_5m_tokens']._serialized_options = b'\342A\001\001'
+  _globals['_USAGE'].fields_by_name['cache_write_1h_tokens']._loaded_options = None
+  _globals['_USAGE'].fields_by_name['cache_write_1h_tokens']._serialized_options = b'\342A\001\001'
+  _globals['_USAGE'].fields_by_name['cache_read_tokens']._loaded_options = None
+  _globals['_USAGE'].fields_by_name['cache_read_tokens']._serialized_options = b'\342A\001\001'
+  _globals['_USAGE'].fields_by_name['reasoning_tokens']._loaded_options = None
+  _globals['_USAGE'].fields_by_name['reasoning_tokens']._serialized_options = b'\342A\001\001'
+  _globals['_USAGE'].fields_by_name['input_audio_tokens']._loaded_options = None
+  _globals['_USAGE'].fields_by_name['input_audio_tokens']._serialized_options = b'\342A\001\001'
+  _globals['_USAGE'].fields_by_name['output_audio_tokens']._loaded_options = None
+  _globals['_USAGE'].fields_by_name['output_audio_tokens']._serialized_options = b'\342A\001\001'
+  _globals['_USAGE'].fields_by_name['input_image_tokens']._loaded_options = None
+  _globals['_USAGE'].fields_by_name['input_image_tokens']._serialized_options = b'\342A\001\001'
+  _globals['_USAGE'].fields_by_name['output_image_tokens']._loaded_options = None
+  _globals['_USAGE'].fields_by_name['output_image_tokens']._serialized_options = b'\342A\001\001'
+  _globals['_USAGE'].fields_by_name['tool_prompt_tokens']._loaded_options = None
+  _globals['_USAGE'].fields_by_name['tool_prompt_tokens']._serialized_options = b'\342A\001\001'
+  _globals['_USAGE'].fields_by_name['hosted_tool_requests']._loaded_options = None
+  _globals['_USAGE'].fields_by_name['hosted_tool_requests']._serialized_options = b'\342A\001\001'
+  _globals['_CERTAINTY']._serialized_start=1201
+  _globals['_CERTAINTY']._serialized_end=1327
+  _globals['_COSTSOURCE']._serialized_start=1329
+  _globals['_COSTSOURCE']._serialized_end=1425
+  _globals['_USAGE']._serialized_start=78
+  _globals['_USAGE']._serialized_end=958
+  _globals['_USAGE_HOSTEDTOOLREQUESTSENTRY']._serialized_start=631
+  _globals['_USAGE_HOSTEDTOOLREQUESTSENTRY']._serialized_end=688
+  _globals['_ADDITIONALUSAGE']._serialized_start=960
+  _globals['_ADDITIONALUSAGE']._serialized_end=1043
+  _globals['_COST']._serialized_start=1046
+  _globals['_COST']._serialized_end=1199
 # @@protoc_insertion_point(module_scope)

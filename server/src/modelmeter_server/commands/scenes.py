@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,6 +17,8 @@ from modelmeter_server.telemetry.log import configure_logging
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from modelmeter_server.config import Settings
 
 Outcome = Completion | ModelmeterError
 
@@ -91,15 +94,22 @@ async def show() -> bool:
         console = Console(highlight=False, width=_PIPE_WIDTH)
     # The line that a server leaves for every call would stand between the scenes.
     configure_logging("error")
-    settings = load(None, {}, listen=["127.0.0.1:0"])
-    async with app.running(settings) as addresses, AsyncClient(addresses[0]) as client:
-        console.print(f"A modelmeter server with the embedded provider listens on {addresses[0]}.\n")
-        outcomes = [await _play(scene, client, console) for scene in SCENES]
+    with TemporaryDirectory(prefix="modelmeter-demo-") as folder:
+        url = f"sqlite:///{folder}/modelmeter.db"
+        outcomes = await _play_all(
+            load(None, {"MODELMETER_LEDGER_URL": url}, listen=["127.0.0.1:0"]), console
+        )
     _summarize(outcomes, console)
     broken = [scene for scene, outcome in zip(SCENES, outcomes, strict=True) if not scene.is_kept_by(outcome)]
     for scene in broken:
         console.print(f"{scene.title} did not end as promised.", style="bold red")
     return not broken
+
+
+async def _play_all(settings: Settings, console: Console) -> list[Outcome]:
+    async with app.running(settings) as addresses, AsyncClient(addresses[0]) as client:
+        console.print(f"A modelmeter server with the embedded provider listens on {addresses[0]}.\n")
+        return [await _play(scene, client, console) for scene in SCENES]
 
 
 async def _play(scene: Scene, client: AsyncClient, console: Console) -> Outcome:

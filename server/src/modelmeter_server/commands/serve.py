@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CANNOT_LISTEN = 1
-"""Exit code when an address cannot be listened on."""
+"""Exit code when an address cannot be listened on, or the ledger cannot be opened."""
 
 
 @click.command()
@@ -39,8 +39,9 @@ CANNOT_LISTEN = 1
 def serve(file: Path | None, listen: Sequence[str]) -> None:
     """Run the server until SIGTERM or SIGINT; calls in flight may end first, a second signal cuts them.
 
-    The exit code is 0 after a signal, 1 if an address cannot be listened on, and 2 for a configuration with mistakes,
-    which are all told at once.
+    Calls are booked in the file modelmeter.db of the working directory unless the configuration names another ledger.
+    The exit code is 0 after a signal, 1 if an address or the ledger cannot be opened, and 2 for a configuration with
+    mistakes, which are all told at once.
     """
     from modelmeter_server.config import ConfigError, load
 
@@ -54,6 +55,8 @@ def serve(file: Path | None, listen: Sequence[str]) -> None:
 
 def _run(settings: Settings) -> None:
     from modelmeter_server import app
+    from modelmeter_server.ledger.ledger import LedgerUnavailable
+    from modelmeter_server.ledger.stores import SchemaMismatch
     from modelmeter_server.rpc.listen import ListenError
 
     from .ports import check_free
@@ -63,6 +66,9 @@ def _run(settings: Settings) -> None:
             check_free(address)
         app.run(settings, announce=_announce)
     except ListenError as error:
+        click.echo(str(error), err=True)
+        sys.exit(CANNOT_LISTEN)
+    except (LedgerUnavailable, SchemaMismatch) as error:
         click.echo(str(error), err=True)
         sys.exit(CANNOT_LISTEN)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from .load import load
 from .mistakes import ConfigError, Mistake
 from .secret import Secret
-from .settings import ModelSettings, ProviderSettings, ServerSettings, Settings
+from .settings import LedgerSettings, ModelSettings, ProviderSettings, ServerSettings, Settings
 
 __all__ = [
     "ConfigError",
+    "LedgerSettings",
     "Mistake",
     "ModelSettings",
     "ProviderSettings",

@@ -36,6 +36,7 @@ class ProviderKind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 BEDROCK = "bedrock"
+OPENAI_RESPONSES = "openai_responses"
 
 GOOGLE = "google"
 """Access tokens of Google: Vertex AI takes them in Gemini's format and in that of Chat Completions."""
@@ -71,7 +72,7 @@ SUPPORTED = {
             credentials=(GOOGLE,),
         ),
         ProviderKind(
-            name="openai_responses",
+            name=OPENAI_RESPONSES,
             has_sockets=True,
             base_url="https://api.openai.com/v1",
             key_example="OPENAI_API_KEY",

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from .builtin import with_replay
 from .environment import CONFIG_VARIABLE, overrides
+from .ledger import read_ledger
 from .mistakes import ConfigError, Mistake, Mistakes
 from .models import ModelReader
 from .positions import KeyPath, SourceLines
 from .providers import ProviderReader
-from .server import read_server, refuse_ledger
+from .server import read_server
 from .settings import Settings
 from .tables import Table
 
@@ -61,7 +62,7 @@ def load(
 
 def _settings(root: Table, provider_reader: ProviderReader, folder: Path, *, from_file: bool) -> Settings:
     server = read_server(root.table("server"), folder)
-    refuse_ledger(root)
+    ledger = read_ledger(root.table("ledger"), folder)
     providers = {table.name: provider_reader.read(table) for table in root.named_tables("providers")}
     model_reader = ModelReader(providers)
     models = tuple(model_reader.read(table) for table in root.named_tables("models"))
@@ -74,7 +75,7 @@ def _settings(root: Table, provider_reader: ProviderReader, folder: Path, *, fro
             'add [models."NAME"] with provider and model',
         )
     root.close()
-    return Settings(server=server, providers=usable, models=models)
+    return Settings(server=server, ledger=ledger, providers=usable, models=models)
 
 
 def _read(file: Path) -> str:

@@ -6,12 +6,13 @@ import re
 from typing import TYPE_CHECKING
 
 from modelmeter_server.core.dialects import schema_modes
-from modelmeter_server.core.models import Task
+from modelmeter_server.core.models import OnCancel, Task
 from modelmeter_server.core.requests import DEFAULT_MAX_OUTPUT_TOKENS, SchemaCheckPolicy, SchemaMode
+from modelmeter_server.core.reservation import MAX_TOKENS_PER_SECOND
 from modelmeter_server.drivers.bedrock import EMBEDDING_DIALECTS, REASONING_DIALECTS
 from modelmeter_server.drivers.replay.vectors import MODEL as EMBEDDING_MODEL
 
-from .kinds import BEDROCK, REPLAY, SUPPORTED
+from .kinds import BEDROCK, OPENAI_RESPONSES, REPLAY, SUPPORTED
 from .mistakes import choices, did_you_mean
 from .prices import read_price
 from .settings import ModelSettings, ProviderSettings
@@ -74,6 +75,17 @@ class ModelReader:
             service_tier=self._read_service_tier(table, provider),
             reasoning_dialect=self._read_reasoning_dialect(table, provider),
             price=_read_price(table),
+            identity=_read_identity(table),
+            reserve_factor=_optional(table, "reserve_factor", most=1_000_000),
+            max_tokens_per_second=table.integer(
+                "max_tokens_per_second", MAX_TOKENS_PER_SECOND, least=1, most=_MOST_OUTPUT
+            ),
+            abort_stops_billing=table.flag("abort_stops_billing", default=True),
+            clamp_output=_optional(table, "clamp_output", most=_MOST_OUTPUT),
+            on_cancel=table.word("on_cancel", OnCancel.ABORT),
+            drain_seconds=table.seconds("drain_seconds", 30.0),
+            drain_bytes=table.integer("drain_bytes", 4 * 1024 * 1024, least=1, most=2**40),
+            recoverable=self._read_recoverable(table, provider),
         )
         table.close()
         return settings
@@ -135,6 +147,14 @@ class ModelReader:
             return None
         return table.choice("reasoning_dialect", REASONING_DIALECTS, "") or None
 
+    def _read_recoverable(self, table: Table, provider: str) -> bool:
+        wanted = table.flag("recoverable", default=False)
+        owner = self._providers.get(provider)
+        if wanted and owner is not None and owner.kind != OPENAI_RESPONSES:
+            fix = "remove it: only the Responses API keeps answers that can be asked for"
+            table.mistake("recoverable", f'goes with models of an "{OPENAI_RESPONSES}" provider', fix)
+        return wanted
+
     def _read_service_tier(self, table: Table, provider: str) -> str | None:
         """Return the tier in the provider's own word, which only the provider can judge."""
         tier = table.text("service_tier")
@@ -184,6 +204,18 @@ class ModelReader:
                 f'the name reads as a model of provider "{head}", and "{provider}" would serve it',
                 "choose another name",
             )
+
+
+def _read_identity(table: Table) -> str:
+    identity = table.text("identity") or ""
+    if identity and not _NAME.fullmatch(identity):
+        table.mistake("identity", "is no name", "use 1 to 128 printable ASCII characters without spaces")
+    return identity
+
+
+def _optional(table: Table, key: str, *, most: int) -> int | None:
+    """Return an integer from 1 on; `None` when it is absent."""
+    return table.integer(key, 1, least=1, most=most) if key in table else table.get(key, int, "an integer")
 
 
 def _read_price(table: Table) -> PriceTable | None:

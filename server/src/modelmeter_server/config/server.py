@@ -1,4 +1,4 @@
-"""The sections `[server]` and `[ledger]`."""
+"""The section `[server]`."""
 
 from __future__ import annotations
 
@@ -68,12 +68,3 @@ def _read_tls(table: Table, folder: Path) -> TlsFiles | None:
     if problem is not None:
         table.mistake("certificate", problem, "give the PEM chain and the unencrypted key that belongs to it")
     return TlsFiles(certificate, key)
-
-
-def refuse_ledger(root: Table) -> None:
-    """Refuse `[ledger]`: a setting that nobody enforces must not look as if it were."""
-    root.refuse(
-        "ledger",
-        "a ledger is not supported by this server yet: no call is recorded",
-        "remove the section",
-    )

@@ -11,9 +11,10 @@ from pathlib import Path
 import msgspec
 
 from modelmeter_server.core.dialects import Dialect
-from modelmeter_server.core.models import Capabilities, ModelSpec, Task
+from modelmeter_server.core.models import Capabilities, ModelSpec, OnCancel, Task
 from modelmeter_server.core.pricing import PriceTable
 from modelmeter_server.core.requests import DEFAULT_MAX_OUTPUT_TOKENS, SchemaCheckPolicy, SchemaMode
+from modelmeter_server.core.reservation import MAX_TOKENS_PER_SECOND
 from modelmeter_server.drivers.bedrock import capabilities_of
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
 from modelmeter_server.drivers.http_driver import WireFormat
@@ -24,6 +25,9 @@ from modelmeter_server.rpc.listen import TlsFiles
 from .secret import Secret
 
 DEFAULT_LISTEN = "127.0.0.1:50051"
+
+NO_LEDGER = "none"
+"""What stands in place of a ledger's URL on a deployment that keeps none."""
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +51,31 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The certificate that the server shows."""
     log_level: str = "info"
     """One of `telemetry.log.LEVELS`."""
+
+
+class LedgerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where calls are booked and answers kept."""
+
+    url: str = "sqlite:///modelmeter.db"
+    """`sqlite:///FILE`, `postgresql://...`, or `none`."""
+    durability: str = "process"
+    """What a booking outlives: the end of the process, or of the machine's power."""
+    lease: float = 10.0
+    """Seconds after which the calls of a server that fell silent are given up."""
+    content_retention: float = 86_400.0
+    """Seconds for which answers are kept; 0 keeps none."""
+    expire_after: float = 86_400.0
+    """Seconds after which what nobody told is written off."""
+    replay_only: bool = False
+    """Answer from the journal alone; nothing is bought."""
+    max_draining_calls: int = 100
+    """Requests that are read on at once after their callers have left."""
+    webhook_url: str = ""
+    """Told of passed shares of ceilings; empty for nobody."""
+
+    def __repr__(self) -> str:
+        """Show neither URL: both may hold credentials."""
+        return f"LedgerSettings(durability={self.durability!r}, replay_only={self.replay_only!r}, ...)"
 
 
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +140,23 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     task: Task = Task.COMPLETION
     embedding_dialect: str | None = None
     """For an embedding model of `bedrock`: one of its `EMBEDDING_DIALECTS`."""
+    identity: str = ""
+    """What the model is, for the digests of requests; empty for `KIND/MODEL`."""
+    reserve_factor: int | None = None
+    """How much more input is reserved than the prompt takes; `None`: 1, or 20 with hosted tools."""
+    max_tokens_per_second: int = MAX_TOKENS_PER_SECOND
+    """How fast it generates at most: what bounds a call that ended in the dark."""
+    abort_stops_billing: bool = True
+    """Whether the provider bills no more once its connection is closed."""
+    clamp_output: int | None = None
+    """Cut the output to what ceilings leave, down to this many tokens; `None` refuses the call."""
+    on_cancel: OnCancel = OnCancel.ABORT
+    drain_seconds: float = 30.0
+    """How long a request is read on after its last caller has left."""
+    drain_bytes: int = 4 * 1024 * 1024
+    """How much more of its answer is read."""
+    recoverable: bool = False
+    """Let the provider keep the answer, so that its bill can be asked for later."""
 
     def spec(self, provider_kind: str, capabilities: Capabilities) -> ModelSpec:
         """Return the model as the engine knows it, once its driver has said what it can do."""
@@ -133,6 +179,15 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
             reasoning_dialect=self.reasoning_dialect,
             task=self.task,
             embedding_dialect=self.embedding_dialect,
+            declared_identity=self.identity,
+            declared_reserve_factor=self.reserve_factor,
+            max_tokens_per_second=self.max_tokens_per_second,
+            abort_stops_billing=self.abort_stops_billing,
+            clamp_output=self.clamp_output,
+            on_cancel=self.on_cancel,
+            drain_seconds=self.drain_seconds,
+            drain_bytes=self.drain_bytes,
+            recoverable=self.recoverable,
         )
 
 
@@ -140,6 +195,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a deployment is told."""
 
     server: ServerSettings = ServerSettings()
+    ledger: LedgerSettings = LedgerSettings()
     providers: tuple[ProviderSettings, ...] = ()
     """In the order of the file; names are unique."""
     models: tuple[ModelSettings, ...] = ()

@@ -57,3 +57,4 @@ class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
     settled: bool = False
     """Whether the bill is durably booked."""
     replayed: bool = False
+    """Whether it came from the journal or was shared with another caller; nothing was bought for this one."""

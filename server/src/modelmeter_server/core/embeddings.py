@@ -15,8 +15,9 @@ import msgspec
 
 from .answers import Answer
 from .errors import FieldViolation
+from .journal import Effect
 from .request_checks import MAX_VIOLATIONS, identity_violations, label_violations
-from .requests import Sensitivity
+from .requests import CallCeiling, Sensitivity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,6 +61,9 @@ class EmbeddingRequest(msgspec.Struct, frozen=True, kw_only=True):
     provider_options_json: str = ""
     sensitivity: Sensitivity = Sensitivity.PUBLIC
     labels: dict[str, str] = {}
+    effect: Effect | None = None
+    ceiling: CallCeiling | None = None
+    replay_only: bool = False
 
 
 class Embeddings(Answer, frozen=True, kw_only=True):

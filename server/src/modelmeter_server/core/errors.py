@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from .ceilings import Standing
 from .outcomes import Cause, Certainty, Code, Disposition, Kind, Stage
 from .pricing import Cost
 from .usage import AdditionalUsage, Usage
@@ -262,8 +263,16 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     retry_after: float | None = None
     """Seconds the provider or this server asked to wait, not capped."""
     violations: tuple[FieldViolation, ...] = ()
+    reason: str = ""
+    """A word for programs in place of the kind's name, such as NOT_RECONCILABLE; empty for the kind."""
     resource: str | None = None
     """Name of what was not found, for a NOT_FOUND answer."""
+    resource_type: str = "modelmeter.v1.Model"
+    """What the resource is."""
+    standings: tuple[Standing, ...] = ()
+    """For CEILING: every ceiling without room."""
+    differing_field: str = ""
+    """For DIVERGED and CALL_ID_CONFLICT: the first field that differs from the recorded request."""
     may_have_generated: bool = False
     """True when the provider may bill for this call."""
     partial_text: str = ""

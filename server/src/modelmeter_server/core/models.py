@@ -14,6 +14,20 @@ from .requests import (
     SchemaMode,
     Sensitivity,
 )
+from .reservation import MAX_TOKENS_PER_SECOND
+
+HOSTED_TOOLS_FACTOR = 20
+"""How much more input than its prompt a model with hosted tools may process: pages that it reads are input as well."""
+
+
+@unique
+class OnCancel(Enum):
+    """What becomes of a provider request whose last caller has left."""
+
+    ABORT = "abort"
+    """Its connection is closed at once."""
+    DRAIN = "drain"
+    """It is read on within bounds, so that its bill is told."""
 
 
 class CacheMarks(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,3 +103,32 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """`None`: nobody declared it, and it is asked for whatever the call asks."""
     embedding_dialect: str | None = None
     """How an embedding model of Bedrock is asked."""
+    declared_identity: str = ""
+    """What the model is, for the digests of requests; empty for `KIND/PROVIDER_MODEL`."""
+    declared_reserve_factor: int | None = None
+    """How much more input is reserved than the prompt takes; `None`: 1, or `HOSTED_TOOLS_FACTOR` with hosted tools."""
+    max_tokens_per_second: int = MAX_TOKENS_PER_SECOND
+    """How fast it generates at most."""
+    abort_stops_billing: bool = True
+    """Whether the provider bills no more once its connection is closed."""
+    clamp_output: int | None = None
+    """Cut a call's output to what its ceilings leave, down to this many tokens; `None` refuses the call."""
+    on_cancel: OnCancel = OnCancel.ABORT
+    drain_seconds: float = 30.0
+    """How long a request is read on after its last caller has left."""
+    drain_bytes: int = 4 * 1024 * 1024
+    """How much more of its answer is read."""
+    recoverable: bool = False
+    """Let the provider keep the answer, so that its bill can be asked for later."""
+
+    @property
+    def identity(self) -> str:
+        """Return what the model is, however callers call it."""
+        return self.declared_identity or f"{self.provider_kind}/{self.provider_model}"
+
+    @property
+    def reserve_factor(self) -> int:
+        """Return how much more input is reserved than the prompt takes."""
+        if self.declared_reserve_factor is not None:
+            return self.declared_reserve_factor
+        return HOSTED_TOOLS_FACTOR if self.hosted_tools else 1

@@ -88,6 +88,9 @@ _RESERVED_WITHIN: Final = {
 _CARRIERS: Final = frozenset(
     ("generationconfig", "inferenceconfig", "additionalmodelrequestfields", "extrabody")
 )
+_TOOL_CONFIG: Final = frozenset(("includeserversidetoolinvocations", "retrievalconfig"))
+"""Members of Gemini's `toolConfig` that are about its own tools, not about the choice among the request's."""
+
 _OBJECTS: Final = frozenset(("text", "outputconfig", "reasoning", "thinking"))
 _MODALITIES: Final = frozenset(("modalities", "responsemodalities"))
 
@@ -120,6 +123,8 @@ def _reserved(options: dict[str, object], path: str, model: ModelSpec) -> Iterat
         normal = _normal(name)
         if normal == "tools":
             yield from tool_violations(value, where, model)
+        elif normal == "toolconfig" and model.provider_kind == "gemini" and isinstance(value, dict) and value:
+            yield from _tool_config(value, where)
         elif normal in _RESERVED:
             yield FieldViolation(where, f"is reserved: {_RESERVED[normal]}")
         elif normal in _CARRIERS and isinstance(value, dict):
@@ -134,6 +139,12 @@ def _reserved(options: dict[str, object], path: str, model: ModelSpec) -> Iterat
             yield from _reserved_within(value, where, _RESERVED_WITHIN[normal])
         else:
             yield from key_violations(normal, value, where, model)
+
+
+def _tool_config(config: dict[str, object], path: str) -> Iterator[FieldViolation]:
+    for name in config:
+        if _normal(name) not in _TOOL_CONFIG:
+            yield FieldViolation(field_path(path, name), f"is reserved: {_CHOICE}")
 
 
 def _reserved_within(

@@ -6,6 +6,8 @@ from enum import Enum, IntEnum, unique
 
 import msgspec
 
+from .journal import Effect
+
 FORCED_TOOL = "modelmeter_respond"
 """Name of the tool that a model must call to answer by a schema; the same on every wire."""
 
@@ -163,6 +165,16 @@ class ToolChoice(msgspec.Struct, frozen=True, kw_only=True):
     disable_parallel_calls: bool = False
 
 
+class CallCeiling(msgspec.Struct, frozen=True, kw_only=True):
+    """A bound on what one call may consume; `None` bounds nothing, 0 admits nothing."""
+
+    tokens: int | None = None
+    """Input and output together."""
+    nano_units: int | None = None
+    currency: str = ""
+    """ISO 4217; required with `nano_units`."""
+
+
 class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One call of a model, as asked. Exactly one of `text`, `messages`, `native_json` is set."""
 
@@ -193,3 +205,7 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     end_user_id: str = ""
     """Whom the caller asks for; empty for none."""
     labels: dict[str, str] = {}
+    effect: Effect | None = None
+    ceiling: CallCeiling | None = None
+    replay_only: bool = False
+    """Answer from the journal or not at all."""

@@ -108,6 +108,24 @@ GEMINI = {
     "FINISH_REASON_UNSPECIFIED": Stop.UNRECOGNIZED,
 }
 
+# `promptFeedback.blockReason`: why a prompt got no answer at all (R-E4). A word in no row blocks too.
+GEMINI_BLOCKS = {
+    **dict.fromkeys(
+        (
+            "SAFETY",
+            "BLOCKLIST",
+            "PROHIBITED_CONTENT",
+            "IMAGE_SAFETY",
+            "MODEL_ARMOR",
+            "JAILBREAK",
+            "OTHER",
+        ),
+        Stop.WITHDRAWN,
+    ),
+    # The name of "no reason", which is no evidence that nothing was generated.
+    "BLOCKED_REASON_UNSPECIFIED": Stop.UNRECOGNIZED,
+}
+
 # One finish_reason for each choice. `stop` with tool calls beside it, as some servers say, is TOOLS all the same.
 CHAT_COMPLETIONS = {
     "stop": Stop.FINISHED,

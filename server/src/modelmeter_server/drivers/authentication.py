@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .http import HttpRequest, Pool
-    from .http.delivery import Sink
+    from .http.delivery import Permit, Sink
     from .http.exchange import Exchange
 
 
@@ -61,7 +61,13 @@ class AuthenticatedExchange:
     """An exchange that begins once its request is signed."""
 
     def __init__(
-        self, pool: Pool, request: HttpRequest, sink: Sink, authenticator: Authenticator, timeout: float
+        self,
+        pool: Pool,
+        request: HttpRequest,
+        sink: Sink,
+        authenticator: Authenticator,
+        timeout: float,
+        permit: Permit | None = None,
     ) -> None:
         """`timeout`: seconds that credentials may take; they are a step of getting a connection."""
         self._pool = pool
@@ -69,6 +75,7 @@ class AuthenticatedExchange:
         self._sink = sink
         self._authenticator = authenticator
         self._timeout = timeout
+        self._permit = permit
         self._exchange: Exchange | None = None
         self._preparing: asyncio.Task[None] | None = None
         self._end: ExchangeEnd | None = None
@@ -83,7 +90,7 @@ class AuthenticatedExchange:
         url = f"{endpoint.scheme}://{endpoint.authority}{self._request.target}"
         added = self._authenticator.headers(self._request, url)
         signed = replace(self._request, headers=(*self._request.headers, *added))
-        self._exchange = self._pool.exchange(signed, self._sink)
+        self._exchange = self._pool.exchange(signed, self._sink, permit=self._permit)
         return await self._exchange.run()
 
     async def _prepare(self) -> None:

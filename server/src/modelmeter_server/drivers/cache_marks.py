@@ -30,7 +30,7 @@ CACHE_POINT: Final = CacheMarks(
 )
 """Of Bedrock's `cachePoint`."""
 
-EXPLICIT: Final = CacheMarks(places=("text", "image", "document"), lifetimes=(1_800, 43_200))
+EXPLICIT: Final = CacheMarks(places=("text", "image", "document", "tool_result"), lifetimes=(1_800, 43_200))
 """Of `prompt_cache_breakpoint` in the Responses API, whose instructions and tools are no parts."""
 
 EXPLICIT_CHAT: Final = CacheMarks(

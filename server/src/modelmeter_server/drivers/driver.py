@@ -12,6 +12,8 @@ from modelmeter_server.core.answers import Answer
 from modelmeter_server.core.requests import CompletionRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from modelmeter_server.core.answers import Expectation
     from modelmeter_server.core.calls import Attempt
     from modelmeter_server.core.embeddings import EmbeddingRequest
@@ -50,6 +52,12 @@ class PreparedRequest(msgspec.Struct, frozen=True, kw_only=True):
 class Observer(Protocol):
     """Hears what happens to a provider request while it runs. Called on the event loop; must not block."""
 
+    def dispatching(self, number: int, target: str) -> Awaitable[bool] | None:
+        """Attempt `number` is about to be sent to this instance, and not a byte of it has left.
+
+        It may leave once what is returned says True; False ends the call unsent. `None`: nobody has to be asked.
+        """
+
     def written(self) -> None:
         """The whole request was handed to the network: the provider may bill from here on."""
 
@@ -61,6 +69,8 @@ class ProviderCall(Protocol):
     """One provider request under way."""
 
     accumulator: Accumulator
+    received: int
+    """Bytes of the answer's body so far."""
 
     async def run(self) -> Answer | Failure:
         """Send the request and read the answer; call it once.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -30,6 +30,7 @@ from .driver import Observer, PreparedRequest, ProviderCall, RequestRefused, Ses
 from .http import Endpoint, ExchangeEnd, Fault, HttpRequest, Limits, Pool, ResponseHead, Timeouts
 from .instance import CONNECTION_AGE, Instance
 from .known_answer import KnownAnswer
+from .lookup import EndedCall, NotReconcilable, Reconciler, Told, cannot_tell, look_up
 from .provider_words import without_keys
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 OVERLOAD_RETRY_SECONDS = 1.0
 """What a caller is told to wait when the pool has no room: about the time in which calls come and go."""
+
+LEDGER_DOWN = "the ledger could not note the request, so nothing was sent; this server's log tells why"
 
 _REQUEST_ID_HEADERS = (
     "request-id",
@@ -87,6 +90,8 @@ class WireFormat(msgspec.Struct, frozen=True, kw_only=True):
     """Turn a key into the header that carries it."""
     authenticator: Callable[[str], Authenticator] | None = None
     """Make what signs requests of an instance without a key, for its region."""
+    reconciler: Reconciler | None = None
+    """How it tells what an ended call consumed; `None` when it cannot."""
     version: str = "/v1"
     """The API's version, with which a target may begin."""
     versioned_base: re.Pattern[str] = re.compile(r".*/v1")
@@ -190,8 +195,22 @@ class HttpDriver:
 
     def _exchange(self, request: HttpRequest, call: HttpCall) -> RunningExchange:
         if self._authenticator is None:
-            return self._pool.exchange(request, call)
-        return AuthenticatedExchange(self._pool, request, call, self._authenticator, self._timeouts.connect)
+            return self._pool.exchange(request, call, permit=call.dispatching)
+        return AuthenticatedExchange(
+            self._pool, request, call, self._authenticator, self._timeouts.connect, call.dispatching
+        )
+
+    async def reconcile(self, call: EndedCall) -> Told:
+        """Ask the provider what an ended call consumed. Raises NotReconcilable and LookupFailed."""
+        reconciler = self._wire.reconciler
+        if reconciler is None:
+            raise NotReconcilable(cannot_tell(self.kind))
+        headers = () if self._key is None else (self._wire.authenticate(self._key.reveal()),)
+        target = self._target(reconciler.target(call))
+        limit = self._limits.answer_bytes
+        return reconciler.read(
+            await look_up(self._pool, target, headers, most_bytes=limit, scrub=self._scrub)
+        )
 
     def open_link(self) -> SessionLink | None:
         """See `SessionDriver`. Credentials that have to be renewed do not go over sockets."""
@@ -264,6 +283,7 @@ class HttpCall:
         classify: Callable[..., Failure] = failure_from_http,
     ) -> None:
         self.accumulator = accumulator
+        self.received = 0
         self._classify = classify
         self._target = target
         self._observer = observer
@@ -277,6 +297,10 @@ class HttpCall:
         self._fault: BaseException | None = None
 
     # What the transport tells, from within its read callback
+
+    def dispatching(self, attempt: int) -> Awaitable[bool] | None:
+        """Ask whether an attempt may leave."""
+        return self._observer.dispatching(attempt, self._target)
 
     def written(self) -> None:
         """Pass on that the provider has the whole request."""
@@ -295,6 +319,7 @@ class HttpCall:
             self._error_body += chunk[: self._error_limit - len(self._error_body)]
             return len(self._error_body) >= self._error_limit
         accumulator = self.accumulator
+        self.received += len(chunk)
         try:
             accumulator.feed(chunk)
         except EventTooLarge as error:
@@ -317,7 +342,8 @@ class HttpCall:
             return _without_credentials(error)
         self._fault = end.error if end.fault is Fault.BUG else None
         result = self._completed(self._result(end), end)
-        self._attempts = _attempts(self._target, end, result, time.monotonic() - begun)
+        if end.fault is not Fault.NOT_ALLOWED:
+            self._attempts = _attempts(self._target, end, result, time.monotonic() - begun)
         return result
 
     def cut(self, cause: Cause, detail: str = "") -> None:
@@ -339,6 +365,8 @@ class HttpCall:
             return self._refusal(end, end.head, bytes(self._error_body))
         if end.fault is Fault.POOL_TIMEOUT:
             return failure(Kind.OVERLOADED, end.detail, cause=Cause.LIMIT, retry_after=OVERLOAD_RETRY_SECONDS)
+        if end.fault is Fault.NOT_ALLOWED:
+            return failure(Kind.LEDGER_DOWN, LEDGER_DOWN, cause=Cause.LIMIT)
         if end.fault is Fault.REQUEST_LIMIT:
             return failure(
                 Kind.REFUSED, f"the request is too large for this deployment: {end.detail}", cause=Cause.LIMIT

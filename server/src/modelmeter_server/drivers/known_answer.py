@@ -21,6 +21,7 @@ class KnownAnswer:
         """Take the answer."""
         self.accumulator: Accumulator = TokenCountAccumulator(member="")
         """Has read nothing, and never will."""
+        self.received = 0
         self._answer = answer
 
     async def run(self) -> Answer | Failure:

@@ -27,6 +27,7 @@ def chat_completions_format(dialect: Dialect) -> WireFormat:
         encode=partial(chat_completions.encode, dialect=dialect),
         accumulator=partial(ChatCompletionsAccumulator, dialect=dialect),
         authenticate=key_header(dialect.auth_header),
+        reconciler=chat_completions.reconciler(dialect),
         count=chat_completions.count,
         embed=partial(openai_embeddings.embed, target=openai_embeddings.target_of(dialect)),
     )
@@ -72,6 +73,7 @@ WIRE_FORMATS = {
             accumulator=OpenAIResponsesAccumulator,
             authenticate=key_header("authorization"),
             link=openai_responses.WebSocketLink,
+            reconciler=openai_responses.RECONCILER,
             count=openai_responses.count,
             embed=openai_embeddings.embed,
         ),

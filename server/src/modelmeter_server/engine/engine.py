@@ -5,28 +5,34 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from modelmeter_server.core.embeddings import EmbeddingRequest, is_large_batch
 from modelmeter_server.core.errors import Failure, FieldViolation, failure
+from modelmeter_server.core.journal import DEFAULT_TENANT
+from modelmeter_server.core.ledger_checks import ledger_violations
 from modelmeter_server.core.outcomes import Cause, Kind
 from modelmeter_server.core.request_limits import is_large
 
 from .call import Call
 from .counting import CountLog, plan_count
 from .embedding import plan_embedding
+from .halting import concerns, sentence
 from .inflight import InFlight
-from .plan import Plan, Refused, find_model, plan
+from .plan import Plan, Refused, find_model, plan, with_terms
+from .reconcile import Reconciliation
 from .sessions import Sessions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from modelmeter_server.core.ceilings import Halt
     from modelmeter_server.core.models import ModelSpec
     from modelmeter_server.core.requests import CompletionRequest
     from modelmeter_server.drivers.driver import Driver
 
     from .catalog import Catalog
+    from .holding import Desk
     from .recorder import Recorder
 
 MAX_CONCURRENT_CALLS = 1000
@@ -45,7 +51,7 @@ PLANNING_THREADS = 2
 more would only take both from the calls under way."""
 
 
-_Make = Callable[["ModelSpec", "Driver", "Sequence[FieldViolation]", str], Plan]
+_Make = Callable[[Any, "ModelSpec", "Driver", "Sequence[FieldViolation]", str], Plan]
 
 
 class Engine:
@@ -61,6 +67,7 @@ class Engine:
     ) -> None:
         """Serve the models of `catalog` through `drivers`, which are keyed by the provider instance's name."""
         self.catalog = catalog
+        self.reconciliation = Reconciliation(catalog, drivers)
         self.sessions = Sessions(self, drivers)
         self._drivers = drivers
         self._recorder = recorder
@@ -68,6 +75,7 @@ class Engine:
         self._limit = max_concurrent_calls
         self._admitted = 0
         self._draining = False
+        self._desk: Desk | None = None
         self._inflight = InFlight()
         self._planner = ThreadPoolExecutor(PLANNING_THREADS, thread_name_prefix="planning")
 
@@ -81,6 +89,27 @@ class Engine:
         """Say whether new calls are refused because the server is shutting down."""
         return self._draining
 
+    @property
+    def desk(self) -> Desk | None:
+        """Return the ledger as calls use it; `None` on a deployment without one."""
+        return self._desk
+
+    def use_ledger(self, desk: Desk) -> None:
+        """Reserve and settle every call from now on. Once, before the first call."""
+        self._desk = desk
+
+    def halted(self, halt: Halt) -> int:
+        """Cut the calls under way that an operator's halt cuts; return how many there were."""
+        concerned = [
+            call
+            for call in self._inflight.calls
+            if isinstance(call, Call)
+            and concerns(halt, tenant=call.tenant, run_id=call.run_id, model=call.model_asked)
+        ]
+        for call in concerned:
+            call.halt(sentence(halt))
+        return len(concerned)
+
     def start(
         self,
         request: CompletionRequest,
@@ -91,6 +120,7 @@ class Engine:
         prefix: str = "",
         via: Callable[[Driver], Driver] | None = None,
         refusal: Failure | None = None,
+        tenant: str = DEFAULT_TENANT,
     ) -> Call:
         """Start a completion; it runs whether or not anyone waits for it.
 
@@ -99,11 +129,12 @@ class Engine:
         both end up in the refusal, with the engine's own findings. `via` puts another driver in the place of the
         model's own, as for a turn of a session; `refusal` is why it cannot be sent at all.
         """
-        make = functools.partial(plan, request)
         return self._start(
             request,
-            make,
+            self._plan_completion,
             self._recorder,
+            desk=self._desk,
+            tenant=tenant,
             is_large=is_large(request),
             budget=budget,
             deltas=deltas,
@@ -125,10 +156,9 @@ class Engine:
 
         Its outcome is to be read through `core.token_count.costless_outcome`. The arguments are those of `start`.
         """
-        make = functools.partial(plan_count, request)
         large = is_large(request)
         return self._start(
-            request, make, self._counts, is_large=large, budget=budget, found=violations, prefix=prefix
+            request, plan_count, self._counts, is_large=large, budget=budget, found=violations, prefix=prefix
         )
 
     def embed(
@@ -137,11 +167,18 @@ class Engine:
         *,
         budget: float | None = None,
         violations: Sequence[FieldViolation] = (),
+        tenant: str = DEFAULT_TENANT,
     ) -> Call:
-        """Start a batch of embeddings, recorded like a completion. The arguments are those of `start`."""
-        make = functools.partial(plan_embedding, request)
-        large = is_large_batch(request)
-        return self._start(request, make, self._recorder, is_large=large, budget=budget, found=violations)
+        """Start a batch of embeddings, booked like a completion. The arguments are those of `start`."""
+        return self._start(
+            request,
+            plan_embedding,
+            self._recorder,
+            tenant=tenant,
+            is_large=is_large_batch(request),
+            budget=budget,
+            found=violations,
+        )
 
     def _start(
         self,
@@ -149,6 +186,8 @@ class Engine:
         make: _Make,
         recorder: Recorder,
         *,
+        desk: Desk | None = None,
+        tenant: str = DEFAULT_TENANT,
         is_large: bool,
         budget: float | None,
         found: Sequence[FieldViolation],
@@ -158,12 +197,19 @@ class Engine:
         refusal: Failure | None = None,
     ) -> Call:
         refusal = refusal or self._shed()
-        work = functools.partial(
-            self._plan, name=request.model, make=make, refusal=refusal, found=found, prefix=prefix, via=via
-        )
+        work = functools.partial(self._plan, make=make, refusal=refusal, found=found, prefix=prefix, via=via)
         provider_budget = None if budget is None else budget - headroom(budget)
         planner = self._planner if refusal is None and is_large else None
-        call = Call(request, work, recorder, budget=provider_budget, deltas=deltas, planner=planner)
+        call = Call(
+            request,
+            work,
+            recorder,
+            budget=provider_budget,
+            deltas=deltas,
+            planner=planner,
+            desk=desk,
+            tenant=tenant,
+        )
         call.task = self._inflight.launch(call)
         if refusal is None:
             self._admitted += 1
@@ -185,8 +231,8 @@ class Engine:
     def _plan(
         self,
         call: Call,
+        request: Any,
         *,
-        name: str,
         make: _Make,
         refusal: Failure | None,
         found: Sequence[FieldViolation],
@@ -195,12 +241,25 @@ class Engine:
     ) -> Plan:
         if refusal is not None:
             raise Refused(refusal)
-        model = find_model(self.catalog, name, found, f"{prefix}model")
+        asked = ledger_violations(request, has_ledger=self._desk is not None)
+        found = [*found, *(FieldViolation(prefix + each.field, each.description) for each in asked)]
+        model = find_model(self.catalog, request.model, found, f"{prefix}model")
         call.model = model
         driver = self._drivers[model.provider]
         call.driver = driver if via is None else via(driver)
         call.tables = self.catalog.price_tables(model.provider)
-        return make(model, call.driver, found, prefix)
+        return make(request, model, call.driver, found, prefix)
+
+    def _plan_completion(
+        self,
+        request: CompletionRequest,
+        model: ModelSpec,
+        driver: Driver,
+        found: Sequence[FieldViolation],
+        prefix: str,
+    ) -> Plan:
+        planned = plan(request, model, driver, found, prefix)
+        return planned if self._desk is None else with_terms(planned, request)
 
     async def drain(self, limit: float) -> int:
         """Refuse new calls, give those under way `limit` seconds, cut the rest, and wait until all are settled.

@@ -32,6 +32,11 @@ class InFlight:
     def __len__(self) -> int:
         return len(self._running)
 
+    @property
+    def calls(self) -> list[Running]:
+        """Return those that run now."""
+        return list(self._running.values())
+
     def launch(self, call: Running) -> asyncio.Task[CallOutcome]:
         """Start the call in a task of its own, which nothing but the end of the loop cancels."""
         task = asyncio.get_running_loop().create_task(call.run())

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from modelmeter_server.core.answers import FREE_TEXT, Expectation
+from modelmeter_server.core.digest import Digest, digest
 from modelmeter_server.core.errors import Failure, FieldViolation, failure
 from modelmeter_server.core.models import ModelSpec, Task
 from modelmeter_server.core.outcomes import Cause, Code, Kind
 from modelmeter_server.core.request_checks import MAX_VIOLATIONS, check_request
 from modelmeter_server.core.request_limits import limit_violations
+from modelmeter_server.core.reservation import Hold, hold_for
 from modelmeter_server.core.text import cut_utf8
 from modelmeter_server.drivers.driver import BodyRefused, PreparedRequest, RequestRefused
 
@@ -40,6 +42,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     model: ModelSpec
     prepared: PreparedRequest
     expectation: Expectation
+    digest: Digest | None = None
+    """What tells the request from others; with a ledger only, as what follows."""
+    hold: Hold | None = None
+    """What has to be held for it."""
 
 
 class Refused(Exception):
@@ -108,6 +114,29 @@ def plan(
     except RequestRefused as refusal:
         raise Refused(mistaken(within(prefix, refusal.violations))) from None
     return Plan(model=model, prepared=prepared, expectation=expectation)
+
+
+def with_terms(planned: Plan, request: CompletionRequest) -> Plan:
+    """Return a plan with what the ledger asks of it."""
+    return msgspec.structs.replace(
+        planned,
+        digest=digest(request, planned.model.identity),
+        hold=completion_hold(request, planned.model),
+    )
+
+
+def completion_hold(request: CompletionRequest, model: ModelSpec) -> Hold:
+    """Return what is held for a completion of this model."""
+    asked = request.max_output_tokens
+    return hold_for(
+        request,
+        provider_kind=model.provider_kind,
+        output_tokens=model.max_output_tokens if asked is None else asked,
+        price=model.price,
+        reserve_factor=model.reserve_factor,
+        tokens_per_second=model.max_tokens_per_second,
+        abort_stops_billing=model.abort_stops_billing,
+    )
 
 
 def _expectation(request: CompletionRequest, model: ModelSpec, mistakes: list[FieldViolation]) -> Expectation:

@@ -1,7 +1,7 @@
 """A call's news in batches: what arrived since the reader last looked, joined, at most once per interval.
 
 No task and no queue stand between provider and reader: the accumulator keeps the deltas until they are fetched, so
-a slow reader gets fewer and larger batches and never holds the provider up.
+a slow reader gets fewer and larger batches and never holds the provider up. Several feeds may read one call.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from modelmeter_server.core.answers import Delta
+from modelmeter_server.core.answers import Answer, Delta, TextDelta, ToolCallDelta
 from modelmeter_server.core.calls import CallOutcome
 from modelmeter_server.core.outcomes import Certainty
 from modelmeter_server.core.usage import AdditionalUsage, Usage
 
 if TYPE_CHECKING:
-    from modelmeter_server.core.accumulators import Accumulator
-
     from .call import Call
+    from .delta_log import DeltaLog
 
 FLUSH_INTERVAL = 0.02
 """Seconds between two batches: shorter than anyone reads, and a message costs the server about 30 us."""
@@ -45,23 +44,32 @@ LiveEvent = Started | Delta | UsageTold | CallOutcome
 
 
 class LiveFeed:
-    """Fetch a call's news. The call must have been started with `deltas`, and has one feed at most."""
+    """Fetch a call's news. The call must have been started with `deltas`, and has one feed of its own at most."""
 
-    def __init__(self, call: Call, flush_interval: float = FLUSH_INTERVAL) -> None:
-        """Read `call`; batches are at least `flush_interval` seconds apart, except for the first and the last."""
+    def __init__(self, call: Call, flush_interval: float = FLUSH_INTERVAL, from_sequence: int = 0) -> None:
+        """Read `call`; batches are at least `flush_interval` seconds apart, except for the first and the last.
+
+        Of a call that was joined or replayed, `from_sequence` leaves out what comes up to that number.
+        """
         self._call = call
         self._interval = flush_interval
         self._loop = asyncio.get_running_loop()
-        self._told_start = False
+        self._from = self._position = from_sequence
+        self._usage_version = 0
+        self._told_start = from_sequence > 0
         self._flushed: float | None = None
         self._waiting: asyncio.Future[None] | None = None
         self._paused = False
         self._has_news = True
-        call.on_news = self._news
-        call.task.add_done_callback(self._ended)
+        call.audience.listen(self._news)
+        call.audience.told.add_done_callback(self._ended)
 
     async def next(self) -> list[LiveEvent]:
         """Wait for news and return all there is, in order; the last event of the last batch is the outcome."""
+        return [event for _, event in await self.numbered()]
+
+    async def numbered(self) -> list[tuple[int, LiveEvent]]:
+        """Do as `next`, each event with its number in the call's stream: 0 for what is no delta."""
         while True:
             await self._wait()
             events = self._gather()
@@ -90,7 +98,7 @@ class LiveFeed:
 
     async def _pause(self) -> None:
         """Let the interval since the last batch pass; only the call's end cuts it short."""
-        if self._flushed is None or self._call.task.done():
+        if self._flushed is None or self._call.audience.told.done():
             return
         left = self._flushed + self._interval - self._loop.time()
         if left <= 0:
@@ -112,37 +120,53 @@ class LiveFeed:
 
     # Gathering
 
-    def _gather(self) -> list[LiveEvent]:
+    def _gather(self) -> list[tuple[int, LiveEvent]]:
         self._has_news = False
         call = self._call
-        ended = call.task.done()
-        events: list[LiveEvent] = []
+        told = call.audience.told
+        events: list[tuple[int, LiveEvent]] = []
         if call.is_written and not self._told_start:
             self._told_start = True
-            events.append(self._started())
-        provider_call = call.provider_call
-        if provider_call is not None:
-            deltas = provider_call.accumulator.drain()
+            events.append((0, self._started()))
+        log, provider_call = call.source.log, call.source.provider_call
+        if log is not None and provider_call is not None:
+            log.pull(provider_call.accumulator)
+            deltas = self._deltas(log)
             events += deltas
-            if not ended:  # the outcome has the final figures
-                events += self._usage(provider_call.accumulator)
+            if not told.done():  # the outcome has the final figures
+                events += self._usage(log)
             # What comes before the first delta does not start the clock, so that the first delta never waits.
             if deltas or (events and self._flushed is not None):
                 self._flushed = self._loop.time()
-        if ended:
-            events.append(call.task.result())
+        if told.done():
+            events += self._whole(told.result())
+            events.append((0, told.result()))
         return events
 
     def _started(self) -> Started:
-        driver = self._call.driver
+        driver = self._call.source.driver
         return Started(self._call.call_id, self._call.model_asked, driver.name if driver is not None else "")
 
-    def _usage(self, accumulator: Accumulator) -> list[LiveEvent]:
-        if not accumulator.usage_changed:
+    def _deltas(self, log: DeltaLog) -> list[tuple[int, LiveEvent]]:
+        first, deltas = log.after(self._position)
+        self._position = max(self._position, log.last)
+        return list(enumerate(deltas, first))
+
+    def _usage(self, log: DeltaLog) -> list[tuple[int, LiveEvent]]:
+        if log.usage is None or log.usage_version == self._usage_version:
             return []
-        accumulator.usage_changed = False
-        usage, additional, certainty = accumulator.told_usage()
-        if usage is None or certainty is Certainty.UNKNOWN:  # zeros alone are no news (R-U6)
+        self._usage_version = log.usage_version
+        usage, additional, certainty = log.usage
+        return [(0, UsageTold(usage=usage, additional_usage=additional, certainty=certainty))]
+
+    def _whole(self, outcome: CallOutcome) -> list[tuple[int, LiveEvent]]:
+        """Return a recorded answer in one piece, so that joined deltas are the answer here too."""
+        answer = outcome.result
+        if not outcome.replayed or not isinstance(answer, Answer) or self._position or self._from:
             return []
-        told = UsageTold(usage=usage, additional_usage=additional, certainty=certainty)
-        return [told]
+        deltas: list[LiveEvent] = [TextDelta(answer.text)] if answer.text else []
+        deltas += [
+            ToolCallDelta(index=index, id=each.id, name=each.name, arguments_json=each.arguments_json)
+            for index, each in enumerate(answer.tool_calls)
+        ]
+        return list(enumerate(deltas, 1))

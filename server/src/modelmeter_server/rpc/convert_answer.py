@@ -100,9 +100,9 @@ def fill_timings(message: completion_pb2.Timings, timings: Timings) -> None:
         fill_duration(message.first_token, timings.first_token)
 
 
-def event_from(event: Event) -> model_service_pb2.StreamCompleteResponse:
-    """Return one event of a stream, other than its end."""
-    response = model_service_pb2.StreamCompleteResponse()
+def event_from(event: Event, sequence: int = 0) -> model_service_pb2.StreamCompleteResponse:
+    """Return one event of a stream, other than its end; `sequence` is the number of a delta."""
+    response = model_service_pb2.StreamCompleteResponse(sequence=sequence)
     _EVENTS[type(event)](response, event)
     return response
 

@@ -14,6 +14,7 @@ from modelmeter_server.core.counters import saturating_add
 from modelmeter_server.core.text import cut_utf8
 from modelmeter_server.core.usage import AdditionalUsage, Usage
 
+from .convert_standing import fill_standing
 from .convert_usage import COUNTERS, add_additional_usage, add_attempts, fill_cost, fill_duration, fill_usage
 from .words import CAUSES, CERTAINTIES, DISPOSITIONS, KINDS, STAGES
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from modelmeter_server.core.errors import Failure
 
 INT32_MAX = 2**31 - 1
+
+MAX_STANDINGS = 8
+"""Ceilings without room that a refusal tells apart: a call's own, and those of tenant, run and model."""
 
 OTHER = "other"
 """Name of what was joined because there was no room to tell it apart."""
@@ -58,6 +62,9 @@ def fill_error(message: error_pb2.ModelError, outcome: CallOutcome, failed: Fail
     _fill_bill(message, failed, room)
     _fill_origin(message, failed, room)
     _fill_call(message, outcome, room)
+    message.differing_field = cut_utf8(failed.differing_field, room.text)
+    for standing in failed.standings[:MAX_STANDINGS]:
+        fill_standing(message.standings.add(), standing, room.text)
 
 
 def _fill_bill(message: error_pb2.ModelError, failed: Failure, room: Room) -> None:

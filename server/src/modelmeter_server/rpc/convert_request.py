@@ -12,11 +12,14 @@ import uuid
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from modelmeter.v1 import message_pb2
+from modelmeter.v1 import message_pb2, model_service_pb2
 from modelmeter_server.core.errors import FieldViolation
+from modelmeter_server.core.journal import Effect, OnLandedError
+from modelmeter_server.core.ledger_checks import NEEDS_LEDGER
 from modelmeter_server.core.request_checks import MAX_LABELS
 from modelmeter_server.core.request_limits import MAX_STOP_SEQUENCES, MAX_TOOLS
 from modelmeter_server.core.requests import (
+    CallCeiling,
     CompletionRequest,
     Continuation,
     Sensitivity,
@@ -39,7 +42,12 @@ MAX_FLUSH_SECONDS = 1.0
 
 NOT_YET = "is not supported by this server yet: leave it out"
 
-_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+ON_LANDED_ERROR_WORDS: Mapping[int, OnLandedError] = {
+    model_service_pb2.Effect.ON_LANDED_ERROR_REPLAY: OnLandedError.REPLAY,
+    model_service_pb2.Effect.ON_LANDED_ERROR_RETRY: OnLandedError.RETRY,
+}
+
+UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _NUMBERS: tuple[Literal["max_output_tokens", "temperature", "top_p", "top_k", "seed"], ...] = (
     "max_output_tokens",
     "temperature",
@@ -47,7 +55,6 @@ _NUMBERS: tuple[Literal["max_output_tokens", "temperature", "top_p", "top_k", "s
     "top_k",
     "seed",
 )
-_UNBUILT: tuple[Literal["effect", "ceiling", "retry_policy"], ...] = ("effect", "ceiling", "retry_policy")
 
 _Word = TypeVar("_Word")
 
@@ -77,9 +84,8 @@ class Violations(list[FieldViolation]):
 def completion_request(message: CompleteRequest, found: Violations) -> CompletionRequest:
     """Return the request in the core's terms; mistakes of the wire form are added to `found`."""
     prompt = message.WhichOneof("prompt")
-    for field in _UNBUILT:
-        if message.HasField(field):
-            found.add(field, NOT_YET)
+    if message.HasField("retry_policy"):
+        found.add("retry_policy", NOT_YET)
     if message.system_trust:
         _check_trust(message.system_trust, found)
     return CompletionRequest(
@@ -104,6 +110,9 @@ def completion_request(message: CompleteRequest, found: Violations) -> Completio
         system_cache_breakpoint=breakpoint_of(message, "system_cache_breakpoint", found),
         end_user_id=message.end_user_id,
         labels=dict(islice(message.labels.items(), MAX_LABELS + 1)),
+        effect=_effect(message.effect, found) if message.HasField("effect") else None,
+        ceiling=_ceiling(message.ceiling) if message.HasField("ceiling") else None,
+        replay_only=message.replay_only,
         **{name: getattr(message, name) for name in _NUMBERS if message.HasField(name)},
     )
 
@@ -121,9 +130,31 @@ def flush_interval(message: StreamCompleteRequest, default: float, found: Violat
     return default
 
 
+def from_sequence(message: StreamCompleteRequest, found: Violations, *, has_ledger: bool) -> int:
+    """Return the number of the delta after which a stream goes on; 0 for all of it."""
+    if message.from_sequence < 0:
+        found.append(FieldViolation("from_sequence", "must be 0 or more"))
+    elif message.from_sequence and not has_ledger:
+        found.append(FieldViolation("from_sequence", NEEDS_LEDGER))
+    return max(0, message.from_sequence)
+
+
+def _effect(message: model_service_pb2.Effect, found: Violations) -> Effect:
+    word = found.word("effect.on_landed_error", message.on_landed_error, ON_LANDED_ERROR_WORDS)
+    return Effect(run_id=message.run_id, key=message.key, on_landed_error=word or OnLandedError.REPLAY)
+
+
+def _ceiling(message: model_service_pb2.CallCeiling) -> CallCeiling:
+    return CallCeiling(
+        tokens=message.tokens if message.HasField("tokens") else None,
+        nano_units=message.nano_units if message.HasField("nano_units") else None,
+        currency=message.currency,
+    )
+
+
 def call_id_from(text: str, found: Violations) -> str:
     """Return the caller's id in the canonical lower case, or a new one."""
-    if _UUID.fullmatch(text):
+    if UUID.fullmatch(text):
         return text.lower()
     if text:
         found.add("call_id", "must be a UUID such as 7d3cfb0a-3a4e-4f0e-9d0b-0c6f5a1e2b3c, or empty")

@@ -32,6 +32,7 @@ class HealthService(health_pb2_grpc.HealthServicer):
         """Serve the server as a whole (the empty name), liveness, readiness and these services."""
         self._names = frozenset(("", LIVENESS, READINESS, *services))
         self._ready = True
+        self._ledger_is_up = True
         self._changed = asyncio.Event()
         self._closed = False
 
@@ -39,6 +40,12 @@ class HealthService(health_pb2_grpc.HealthServicer):
         """Turn everything but liveness off, for good."""
         self._ready = False
         self._wake()
+
+    def tell_ledger(self, *, is_up: bool) -> None:
+        """Turn everything but liveness off as long as the ledger is down: every call would be refused."""
+        if is_up != self._ledger_is_up:
+            self._ledger_is_up = is_up
+            self._wake()
 
     def close(self) -> None:
         """End every watch."""
@@ -52,7 +59,7 @@ class HealthService(health_pb2_grpc.HealthServicer):
     def _status(self, name: str) -> _Status:
         if name not in self._names:
             return _Status(status=_Status.SERVICE_UNKNOWN)
-        serving = self._ready or name == LIVENESS
+        serving = name == LIVENESS or (self._ready and self._ledger_is_up)
         return _Status(status=_Status.SERVING if serving else _Status.NOT_SERVING)
 
     async def Check(

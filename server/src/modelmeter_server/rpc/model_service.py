@@ -26,7 +26,7 @@ from .convert_answer import event_from, fill_completion
 from .convert_count import fill_count
 from .convert_embedding import embedding_request, fill_embeddings
 from .convert_model import fill_model
-from .convert_request import Violations, completion_request, flush_interval
+from .convert_request import Violations, completion_request, flush_interval, from_sequence
 from .delivery import Fill, delivered
 from .paging import page_size, page_token, position
 from .session_service import SessionRpc
@@ -112,11 +112,12 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
         found = Violations("request.")
         asked = completion_request(request.request, found)
         interval = flush_interval(request, FLUSH_INTERVAL, found)
+        position = from_sequence(request, found, has_ledger=self._engine.desk is not None)
         budget = _remaining(context)
         call = self._engine.start(asked, budget=budget, deltas=True, violations=found, prefix=found.prefix)
         current_call_id.set(call.call_id)
         try:
-            await _relay(LiveFeed(call, interval), context)
+            await _relay(LiveFeed(call, interval, position), context)
         except BaseException as error:
             _leave(call, context, error)
             raise
@@ -183,13 +184,13 @@ async def _answer(
 
 async def _relay(feed: LiveFeed, context: ServicerContext[Any, Any]) -> None:
     while True:
-        for event in await feed.next():
+        for sequence, event in await feed.numbered():
             if isinstance(event, CallOutcome):
                 await _finish(event, context)
                 return
             if isinstance(event, Started):
                 await context.send_initial_metadata(((CALL_ID_KEY, event.call_id),))
-            await context.write(event_from(event))
+            await context.write(event_from(event, sequence))
 
 
 async def _finish(outcome: CallOutcome, context: ServicerContext[Any, Any]) -> None:

@@ -14,11 +14,12 @@ from google.rpc import error_details_pb2
 from google.rpc.status_pb2 import Status
 
 from modelmeter.v1 import error_pb2
+from modelmeter_server.core.calls import CallOutcome
 from modelmeter_server.core.errors import TABLE, Failure, FieldViolation
 from modelmeter_server.core.outcomes import Cause, Certainty, Kind, Stage
 from modelmeter_server.core.text import cut_utf8
 
-from .convert_error import Room, fill_error
+from .convert_error import MAX_STANDINGS, Room, fill_error
 from .convert_usage import fill_duration
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-    from modelmeter_server.core.calls import CallOutcome
+    from modelmeter_server.core.ceilings import Standing
 
 DOMAIN: Final = "modelmeter"
 """`google.rpc.ErrorInfo.domain` of every error."""
@@ -91,6 +92,14 @@ def status_of(outcome: CallOutcome, failed: Failure) -> Status:
     return status
 
 
+def lookup_trailer(failed: Failure) -> Trailer:
+    """Return the status of a failed RPC that calls no model: its message tells no bill."""
+    message = cut_utf8(failed.message, MESSAGE_BYTES)
+    status = Status(code=int(failed.code), message=message)
+    _fill_details(status, CallOutcome(call_id="", model_asked="", result=failed), failed)
+    return Trailer(_CODES[int(failed.code)], message, ((DETAILS_KEY, status.SerializeToString()),))
+
+
 def fill_in_band(message: error_pb2.ModelError, outcome: CallOutcome, failed: Failure) -> None:
     """Write the failure into the last event of a stream, where there is always room."""
     fill_error(message, outcome, failed, _ROOMS[0])
@@ -148,7 +157,9 @@ def _error_info(outcome: CallOutcome, failed: Failure, limit: int) -> error_deta
     facts = {
         name: cut_utf8(str(value), limit) for name, value in _facts(outcome, failed) if value is not None
     }
-    return error_details_pb2.ErrorInfo(reason=failed.kind.name, domain=DOMAIN, metadata=facts)
+    return error_details_pb2.ErrorInfo(
+        reason=failed.reason or failed.kind.name, domain=DOMAIN, metadata=facts
+    )
 
 
 def _facts(outcome: CallOutcome, failed: Failure) -> Iterable[tuple[str, object]]:
@@ -172,13 +183,31 @@ def _standard_details(failed: Failure, limit: int) -> Iterable[Message]:
         fill_duration(retry.retry_delay, wait)
         yield retry
     if failed.kind is Kind.CEILING:
-        quota = error_details_pb2.QuotaFailure()
-        subject = cut_utf8(failed.resource or "", limit)
-        quota.violations.add(subject=subject, description=cut_utf8(failed.message, limit))
-        yield quota
+        yield _quota_failure(failed, limit)
     elif failed.resource is not None:
         name = cut_utf8(failed.resource, limit)
-        yield error_details_pb2.ResourceInfo(resource_type="modelmeter.v1.Model", resource_name=name)
+        yield error_details_pb2.ResourceInfo(resource_type=failed.resource_type, resource_name=name)
+
+
+def _quota_failure(failed: Failure, limit: int) -> error_details_pb2.QuotaFailure:
+    quota = error_details_pb2.QuotaFailure()
+    for standing in failed.standings[:MAX_STANDINGS]:
+        subject = f"{standing.subject.scope}:{standing.subject.name}".rstrip(":")
+        quota.violations.add(
+            subject=cut_utf8(subject, limit), description=cut_utf8(_account(standing), limit)
+        )
+    if not failed.standings:
+        subject = cut_utf8(failed.resource or "", limit)
+        quota.violations.add(subject=subject, description=cut_utf8(failed.message, limit))
+    return quota
+
+
+def _account(standing: Standing) -> str:
+    unit = f"nano {standing.currency}" if standing.currency else "tokens"
+    return (
+        f"{standing.allowed} {unit} allowed: {standing.settled} settled, {standing.held} held, "
+        f"{standing.unsettled} unsettled, {standing.asked} asked"
+    )
 
 
 def _add_violations(status: Status, violations: Sequence[FieldViolation]) -> None:

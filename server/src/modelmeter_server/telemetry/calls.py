@@ -47,6 +47,8 @@ class CallLine(msgspec.Struct, kw_only=True, omit_defaults=True):
     http_status: int | None = None
     provider_code: str | None = None
     provider_request_id: str | None = None
+    replayed: bool = False
+    """It came from the journal or was shared: its figures stand in another line already."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -94,6 +96,7 @@ def call_line(outcome: CallOutcome) -> CallLine:
         elapsed=round(outcome.timings.total, 6),
         attempts=outcome.attempts_total,
         provider_request_id=_name(result.provider_request_id),
+        replayed=outcome.replayed,
     )
     _bill(line, result)
     if isinstance(result, Answer):

@@ -22,7 +22,7 @@ from ..outcomes import Cause, Certainty, Code, End, Ending, Kind, Stage
 from ..provider_errors import read_error
 from ..requests import FORCED_TOOL, Continuation
 from ..sse import EVENT_LIMIT, EventTooLarge
-from ..stop_reasons import GEMINI, Stop
+from ..stop_reasons import GEMINI, GEMINI_BLOCKS, Stop
 from ..text import cut_utf8, well_formed
 from ..text_buffer import TextBuffer
 from ..verdict import Draft, judge
@@ -419,7 +419,9 @@ class GeminiAccumulator(Accumulator):
 
     @property
     def _is_blocked(self) -> bool:
-        return self._blocked is not None and not self.generated
+        if self._blocked is None or self.generated:
+            return False
+        return GEMINI_BLOCKS.get(self._blocked, Stop.WITHDRAWN) is Stop.WITHDRAWN
 
     def _conclude(self) -> Answer | Failure:
         if self._is_blocked:

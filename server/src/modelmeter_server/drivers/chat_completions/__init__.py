@@ -3,5 +3,6 @@
 from .capabilities import CAPABILITIES, capabilities
 from .count import count
 from .encode import encode
+from .reconcile import reconciler
 
-__all__ = ["CAPABILITIES", "capabilities", "count", "encode"]
+__all__ = ["CAPABILITIES", "capabilities", "count", "encode", "reconciler"]

@@ -6,7 +6,7 @@ redirects, nothing from the environment, no proxy but an explicit one, no retry 
 stale kept connection.
 """
 
-from .delivery import Sink
+from .delivery import Permit, Sink
 from .endpoint import Endpoint, Proxy, TrustFile, system_trust
 from .exchange import Exchange
 from .faults import ExchangeEnd, Fault, cause_of
@@ -24,6 +24,7 @@ __all__ = [
     "HttpRequest",
     "HttpxTransport",
     "Limits",
+    "Permit",
     "Pool",
     "Proxy",
     "ResponseHead",

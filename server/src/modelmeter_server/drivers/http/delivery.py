@@ -9,8 +9,17 @@ from .decoding import Decoder, DecodingError, decoder_for
 from .faults import Fault
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from .limits import Limits
     from .message import ResponseHead
+
+
+class Permit(Protocol):
+    """Who must allow a request to leave."""
+
+    def __call__(self, attempt: int) -> Awaitable[bool] | None:
+        """Return what says whether this attempt may leave; `None`: it may, now."""
 
 
 class Sink(Protocol):

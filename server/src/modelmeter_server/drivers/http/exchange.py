@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from modelmeter_server.core.outcomes import Cause, Stage
 
-from .delivery import Delivery, Sink, Verdict
+from .delivery import Delivery, Permit, Sink, Verdict
 from .faults import ExchangeEnd, Fault, cause_of
 from .message import HttpRequest, request_head
 from .watch import Watch
@@ -40,13 +40,21 @@ class Exchange:
     """
 
     def __init__(
-        self, pool: Pool, request: HttpRequest, sink: Sink, timeouts: Timeouts, limits: Limits
+        self,
+        pool: Pool,
+        request: HttpRequest,
+        sink: Sink,
+        timeouts: Timeouts,
+        limits: Limits,
+        permit: Permit | None = None,
     ) -> None:
-        """Prepare; nothing happens before `run`."""
+        """Prepare; nothing happens before `run`. A `permit` is asked for each attempt, once it has a connection."""
         self.request = request
         self.timeouts = timeouts
         self._pool = pool
         self._sink = sink
+        self._permit = permit
+        self._asked: asyncio.Future[bool] | None = None
         self._limits = limits
         self._delivery = Delivery(sink, limits, to_head=request.method == "HEAD")
         self._idle_seconds = timeouts.idle
@@ -144,15 +152,51 @@ class Exchange:
         self._unsent = _pieces(self.request, self._pool.endpoint.authority)
         self._enter(Fault.WRITE_TIMEOUT, self.timeouts.write)
         try:
-            self.resumed()
+            if self._may_leave():
+                self.resumed()
         except Exception as exc:  # noqa: BLE001 - the sink is others' code; the pool must not pay for it
             self.failed(exc)
+
+    def _may_leave(self) -> bool:
+        """Ask whether this attempt may be sent; while the answer is awaited nothing is written."""
+        if self._permit is None:
+            return True
+        if self._asked is None:
+            answer = self._permit(self._attempts)
+            if answer is None:
+                return True
+            self._asked = asyncio.ensure_future(answer)
+            self._asked.add_done_callback(self._answered)
+            return False
+        # Asked for the connection before this one, which went while nothing had been sent.
+        return self._asked.done()
+
+    def _answered(self, answer: asyncio.Future[bool]) -> None:
+        if answer.cancelled():
+            self.cut(Cause.CALLER, "cancelled")
+        elif isinstance(error := answer.exception(), Exception):
+            self.failed(error)
+        elif self._end is not None:
+            return
+        elif not answer.result():
+            self._finish(Fault.NOT_ALLOWED, "the request was not allowed to leave", reusable=True)
+        elif self._connection is not None:
+            try:
+                self.resumed()
+            except Exception as exc:  # noqa: BLE001 - as in `begin`
+                self.failed(exc)
+
+    @property
+    def _awaits_answer(self) -> bool:
+        return self._asked is not None and not self._asked.done()
 
     # What the connection says.
 
     def resumed(self) -> None:
         """Write on, as far as the network takes it."""
         connection = self._connection
+        if self._awaits_answer:
+            return
         while connection is not None and connection.is_writable:
             if not self._unsent:
                 self._mark_sent()
@@ -187,7 +231,9 @@ class Exchange:
         if verdict is not None:
             self._conclude(verdict)
         elif connection is not None and self._may_send_again():
-            self._attempts += 1
+            if self._ever_writing:  # else this attempt goes on, over a fresh connection
+                self._attempts += 1
+                self._asked = None
             self._connection = None
             self._pool.replace(connection, self)
         else:

@@ -67,6 +67,9 @@ class Fault(Enum):
     ANSWER_LIMIT = "ANSWER_LIMIT"
     """More body bytes than we accept, announced or received."""
 
+    NOT_ALLOWED = "NOT_ALLOWED"
+    """Whoever had to allow the request to leave did not; not one byte of it has left."""
+
     CUT = "CUT"
     """Ended from outside: `Exchange.cut`, a cancelled task, a closing pool."""
     BUG = "BUG"
@@ -77,6 +80,7 @@ _CAUSES = {
     Fault.NONE: None,
     Fault.POOL_TIMEOUT: Cause.LIMIT,
     Fault.REQUEST_LIMIT: Cause.LIMIT,
+    Fault.NOT_ALLOWED: Cause.LIMIT,
     Fault.HEADER_LIMIT: Cause.LIMIT,
     Fault.ANSWER_LIMIT: Cause.LIMIT,
     Fault.FIRST_BYTE_TIMEOUT: Cause.IDLE_TIMEOUT,

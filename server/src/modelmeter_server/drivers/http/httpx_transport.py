@@ -189,6 +189,15 @@ class HttpxTransport(httpx.AsyncBaseTransport):
         self._keepalive = keepalive
         self._pools: dict[tuple[str, str, int], Pool] = {}
 
+    @classmethod
+    def over(cls, pool: Pool) -> HttpxTransport:
+        """Return a transport that uses a pool there is already; closing it closes that too."""
+        transport = cls()
+        endpoint = pool.endpoint
+        transport._pools[endpoint.scheme, endpoint.host, endpoint.port] = pool
+        transport._timeouts = pool.timeouts
+        return transport
+
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send `request` and return the response as soon as its head is there.
 

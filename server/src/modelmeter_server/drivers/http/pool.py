@@ -16,7 +16,7 @@ from .limits import Limits, Timeouts
 
 if TYPE_CHECKING:
     from .connection import Connection
-    from .delivery import Sink
+    from .delivery import Permit, Sink
     from .endpoint import Endpoint
     from .message import HttpRequest
 
@@ -64,6 +64,11 @@ class Pool:
         self._emptied: asyncio.Future[None] | None = None
 
     @property
+    def timeouts(self) -> Timeouts:
+        """What holds for an exchange that names none."""
+        return self._timeouts
+
+    @property
     def open_connections(self) -> int:
         """Connections open or being opened, idle ones included."""
         return self._places
@@ -78,9 +83,15 @@ class Pool:
         """Exchanges in line for a place."""
         return len(self._waiting)
 
-    def exchange(self, request: HttpRequest, sink: Sink, timeouts: Timeouts | None = None) -> Exchange:
-        """Prepare an exchange; `timeouts` replaces the pool's own."""
-        return Exchange(self, request, sink, timeouts or self._timeouts, self._limits)
+    def exchange(
+        self,
+        request: HttpRequest,
+        sink: Sink,
+        timeouts: Timeouts | None = None,
+        permit: Permit | None = None,
+    ) -> Exchange:
+        """Prepare an exchange; `timeouts` replaces the pool's own, `permit` must allow each attempt to leave."""
+        return Exchange(self, request, sink, timeouts or self._timeouts, self._limits, permit)
 
     async def aclose(self) -> None:
         """Cut what runs (cause DRAIN), close every connection and wait until all are gone. Later exchanges are cut."""

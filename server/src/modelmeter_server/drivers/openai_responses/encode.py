@@ -75,8 +75,10 @@ def encode(request: CompletionRequest, model: ModelSpec) -> PreparedRequest:
     body: dict[str, Any] = {"model": model.provider_model}
     body.update(_prompt(request, model))
     body["max_output_tokens"] = limit
-    # Nothing is kept at the provider, so that encrypted reasoning has to travel with the answer for the next turn.
-    body["store"] = False
+    # Unless the bill must be recoverable nothing is kept at the provider; reasoning has to travel with the answer.
+    body["store"] = model.recoverable
+    if model.recoverable and not model.buffered:  # in the background a body has no answer yet
+        body["background"] = True
     body["include"] = ["reasoning.encrypted_content"]
     body.update(_forced_tool(request) if forced else _tools(request))
     body.update(_output(request, forced=forced))
@@ -163,9 +165,15 @@ def _own_items(
             return [{"type": "function_call", **call}]
         case ToolResultPart():
             kind = "custom_tool_call_output" if part.call_id in custom else "function_call_output"
-            return [{"type": kind, "call_id": part.call_id, "output": result_text(part)}]
+            return [{"type": kind, "call_id": part.call_id, "output": _output_of(part)}]
         case Continuation():
             return list(state_turns(part, path)[1])
+
+
+def _output_of(result: ToolResultPart) -> str | list[dict[str, Any]]:
+    """Return what a tool gave: a text, or a list of one part where a mark needs a part to stand in."""
+    text, mark = result_text(result), explicit(result.cache_breakpoint)
+    return [{"type": "input_text", "text": text, **mark}] if mark else text
 
 
 def _custom_calls(request: CompletionRequest) -> frozenset[str]:

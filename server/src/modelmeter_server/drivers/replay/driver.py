@@ -161,7 +161,9 @@ class ReplayDriver:
         script = self._script(model)
         accumulator = WIRE_FORMATS[script.wire.value].accumulator(expectation, deltas=deltas)
         call = ReplayCall(self.name, accumulator, observer, str, self._timeouts, self._limits)
-        call.exchange = self._transport.exchange(partial(self._play, script, prepared), call)
+        call.exchange = self._transport.exchange(
+            partial(self._play, script, prepared), call, call.dispatching
+        )
         return call
 
     async def aclose(self) -> None:

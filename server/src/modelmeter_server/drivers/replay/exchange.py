@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from modelmeter_server.core.outcomes import Cause, Stage
 
-from ..http import ExchangeEnd, Fault, Headers, ResponseHead, Sink, Timeouts, cause_of
+from ..http import ExchangeEnd, Fault, Headers, Permit, ResponseHead, Sink, Timeouts, cause_of
 from ..http.watch import Watch
 from .script import PlayEnd
 
@@ -39,9 +39,11 @@ class ReplayTransport:
         self._running: set[ReplayExchange] = set()
         self._is_closed = False
 
-    def exchange(self, rendition: Callable[[], Rendition], sink: Sink) -> ReplayExchange:
+    def exchange(
+        self, rendition: Callable[[], Rendition], sink: Sink, permit: Permit | None = None
+    ) -> ReplayExchange:
         """Prepare an exchange; nothing happens before it runs, and only then `rendition` is asked."""
-        return ReplayExchange(self, rendition, sink)
+        return ReplayExchange(self, rendition, sink, permit)
 
     def admit(self, exchange: ReplayExchange) -> bool:
         """Remember an exchange that begins; return False when no more may."""
@@ -63,11 +65,19 @@ class ReplayTransport:
 class ReplayExchange:
     """One request and its scripted answer. Run once."""
 
-    def __init__(self, transport: ReplayTransport, rendition: Callable[[], Rendition], sink: Sink) -> None:
-        """Prepare; nothing happens before `run`."""
+    def __init__(
+        self,
+        transport: ReplayTransport,
+        rendition: Callable[[], Rendition],
+        sink: Sink,
+        permit: Permit | None = None,
+    ) -> None:
+        """Prepare; nothing happens before `run`. A `permit` must allow the request to leave."""
         self._transport = transport
         self._rendition = rendition
         self._sink = sink
+        self._permit = permit
+        self._asked: asyncio.Future[bool] | None = None
         self._idle_seconds = transport.timeouts.idle
         self._end: ExchangeEnd | None = None
         self._done: asyncio.Future[ExchangeEnd] | None = None
@@ -120,6 +130,24 @@ class ReplayExchange:
         if not self._transport.admit(self):
             self.cut(Cause.DRAIN, _CLOSED)
             return
+        answer = None if self._permit is None else self._permit(1)
+        if answer is None:
+            self._send()
+        else:
+            self._asked = asyncio.ensure_future(answer)
+            self._asked.add_done_callback(self._answered)
+
+    def _answered(self, answer: asyncio.Future[bool]) -> None:
+        if answer.cancelled():
+            self.cut(Cause.CALLER, "cancelled")
+        elif isinstance(error := answer.exception(), Exception):
+            self._finish(Fault.BUG, f"{type(error).__name__} in our own code", error=error)
+        elif not answer.result():
+            self._finish(Fault.NOT_ALLOWED, "the request was not allowed to leave")
+        elif self._end is None:
+            self._guarded(self._send)
+
+    def _send(self) -> None:
         rendition = self._rendition()
         if rendition.stops_at is Stage.NOT_WRITTEN:
             self._finish(Fault.REFUSED, "the replay provider plays a host where nobody listens")

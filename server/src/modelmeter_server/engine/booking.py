@@ -1,0 +1,219 @@
+"""From what a call asks and how it ended to what the ledger is told. Pure but for the clock it is handed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from modelmeter_server.core.answers import Answer
+from modelmeter_server.core.ceilings import Amount
+from modelmeter_server.core.counters import INT64_MAX
+from modelmeter_server.core.embeddings import EmbeddingRequest
+from modelmeter_server.core.journal import CallKey, Operation
+from modelmeter_server.core.outcomes import Disposition, Kind, Stage
+from modelmeter_server.core.text import cut_utf8, well_formed
+from modelmeter_server.core.usage import total_spend_tokens
+from modelmeter_server.ledger import contents
+from modelmeter_server.ledger.commands import CallRef, Reserve, Settle
+from modelmeter_server.ledger.rows import AttemptRow, Figures
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from modelmeter_server.core.calls import Attempt, CallOutcome
+    from modelmeter_server.core.digest import Digest
+    from modelmeter_server.core.errors import Failure
+    from modelmeter_server.core.models import ModelSpec
+    from modelmeter_server.core.requests import CompletionRequest
+    from modelmeter_server.core.reservation import Hold
+    from modelmeter_server.core.usage import Usage
+
+MESSAGE_BYTES = 1_024
+"""UTF-8 bytes of a failure's message that are kept for ever."""
+
+WORD_BYTES = 256
+"""UTF-8 bytes of a provider's word or id that are kept for ever."""
+
+MICROS = 1_000_000
+"""In a second."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+def _operation(request: CompletionRequest | EmbeddingRequest) -> Operation:
+    return Operation.EMBED if isinstance(request, EmbeddingRequest) else Operation.COMPLETE
+
+
+def reservation(
+    request: CompletionRequest | EmbeddingRequest,
+    model: ModelSpec,
+    digest: Digest,
+    hold: Hold,
+    *,
+    tenant: str,
+    owner: int,
+    at: int,
+) -> Reserve:
+    """Return the order that asks for room for a call."""
+    ceiling = request.ceiling
+    least = model.clamp_output
+    return Reserve(
+        call=CallKey(tenant, request.call_id),
+        owner=owner,
+        at=at,
+        operation=_operation(request).value,
+        model=request.model,
+        identity=model.identity,
+        target=model.provider,
+        digest=digest.request,
+        field_digests=digest.fields,
+        effect=request.effect,
+        replay_only=request.replay_only,
+        hold=hold,
+        ceiling=None
+        if ceiling is None
+        else Amount(
+            tokens=ceiling.tokens or 0, nano_units=ceiling.nano_units or 0, currency=ceiling.currency
+        ),
+        bounds_tokens=ceiling is not None and ceiling.tokens is not None,
+        bounds_money=ceiling is not None and ceiling.nano_units is not None,
+        least_output=None if least is None else min(least, hold.output_tokens),
+        labels=request.labels,
+    )
+
+
+def figures(result: Answer | Failure) -> Figures:
+    """Return what a result tells about consumption, its price included."""
+    usage, cost = result.usage, result.cost
+    return Figures(
+        usage_json=_encode(usage) if usage is not None else b"",
+        additional_json=_encode(result.additional_usage) if result.additional_usage else b"",
+        certainty=result.certainty.value,
+        input_tokens=None if usage is None else usage.input_tokens,
+        output_tokens=None if usage is None else usage.output_tokens,
+        tokens=total_spend_tokens(usage, result.additional_usage),
+        nano_units=None if cost is None else cost.nano_units,
+        currency="" if cost is None else cost.currency,
+        cost_source="" if cost is None else cost.source.value,
+        cost_certainty="" if cost is None else cost.certainty.value,
+        estimated_output_tokens=result.estimated_output_tokens,
+    )
+
+
+def settlement(
+    outcome: CallOutcome,
+    ref: CallRef,
+    *,
+    at: int,
+    attempts: Sequence[Attempt],
+    started: Mapping[int, int],
+    earlier: int = 0,
+    written: bool,
+    generating_seconds: float,
+    landing: str,
+    content_seconds: int,
+) -> Settle:
+    """Return the order that books an outcome.
+
+    `started` says when each attempt was dispatched, by its number; the ledger counts on from `earlier` dispatches.
+    """
+    result = outcome.result
+    order = Settle(
+        ref=ref,
+        at=at,
+        kind="",
+        disposition=Disposition.LANDED.value,
+        generated=True,
+        written=written,
+        figures=figures(result),
+        model_served=_word(result.model_served),
+        provider_request_id=_word(result.provider_request_id),
+        provider_response_id=_word(result.provider_response_id),
+        attempts=attempt_rows(attempts, result, ref, at, started, earlier),
+        attempts_total=earlier + outcome.attempts_total,
+        queue_seconds=outcome.timings.queue,
+        first_token_seconds=outcome.timings.first_token,
+        total_seconds=outcome.timings.total,
+        generating_seconds=generating_seconds,
+        landing=landing,
+    )
+    if isinstance(result, Answer):
+        order = msgspec.structs.replace(order, stage=Stage.OUTPUT.name, finish=result.finish.value)
+    else:
+        order = _failed(order, result)
+    if content_seconds and order.disposition != Disposition.DID_NOT_HAPPEN.value:
+        order = msgspec.structs.replace(
+            order, outcome_json=contents.encode(outcome), content_seconds=content_seconds
+        )
+    return order
+
+
+def _failed(order: Settle, failed: Failure) -> Settle:
+    return msgspec.structs.replace(
+        order,
+        kind=failed.kind.value,
+        cause=failed.cause.value,
+        stage=failed.stage.name,
+        disposition=failed.disposition.value,
+        code=int(failed.code),
+        message=cut_utf8(_plain(failed.message), MESSAGE_BYTES),
+        generated=failed.disposition is not Disposition.DID_NOT_HAPPEN,
+        refused_by_provider=failed.kind is Kind.UNAVAILABLE and failed.retryable,
+        http_status=failed.http_status,
+        provider_code=_word(failed.provider_code),
+        provider_body=failed.provider_body,
+    )
+
+
+def attempt_rows(
+    attempts: Sequence[Attempt],
+    result: Answer | Failure,
+    ref: CallRef,
+    at: int,
+    started: Mapping[int, int],
+    earlier: int,
+) -> tuple[AttemptRow, ...]:
+    """Return one row for each provider request; the last one has the call's own figures, so that they add up."""
+    last = len(attempts) - 1
+    return tuple(
+        AttemptRow(
+            tenant=ref.call.tenant,
+            call_id=ref.call.call_id,
+            generation=ref.generation,
+            dispatch=ref.dispatch,
+            number=earlier + attempt.number,
+            target=attempt.target,
+            started_at=started.get(attempt.number, at - int(attempt.elapsed * MICROS)),
+            elapsed=attempt.elapsed,
+            stage=attempt.stage.name,
+            kind=attempt.kind.value if attempt.kind is not None else "",
+            cause=attempt.cause.value if attempt.cause is not None else "",
+            figures=figures(result) if index == last else _told(attempt.usage, attempt.certainty.value),
+            http_status=attempt.http_status,
+            provider_code=_word(attempt.provider_code),
+            provider_request_id=_word(attempt.provider_request_id),
+        )
+        for index, attempt in enumerate(attempts)
+    )
+
+
+def _told(usage: Usage | None, certainty: str) -> Figures:
+    if usage is None:
+        return Figures(certainty=certainty)
+    return Figures(
+        usage_json=_encode(usage),
+        certainty=certainty,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        tokens=min(usage.spend_tokens, INT64_MAX),
+    )
+
+
+def _word(text: str | None) -> str:
+    return cut_utf8(_plain(text), WORD_BYTES) if text else ""
+
+
+def _plain(text: str) -> str:
+    # PostgreSQL keeps no U+0000 in a text.
+    return well_formed(text).replace("\0", "\N{REPLACEMENT CHARACTER}")

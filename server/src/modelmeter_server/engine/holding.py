@@ -1,0 +1,175 @@
+"""A call as the ledger holds it: reserved before it is sent, told of every request, settled in the end.
+
+    reserve ──► Holding ──► dispatch (each provider request) ──► checkpoint ... ──► settle
+            └─► an outcome of the journal, a call under way, or a refusal
+
+It knows nothing of what is asked, so that every operation can use it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from modelmeter_server.core.errors import Failure, failure
+from modelmeter_server.core.journal import CallKey
+from modelmeter_server.core.outcomes import Cause, Kind
+from modelmeter_server.ledger.commands import CallRef, Checkpoint, Dispatch
+from modelmeter_server.ledger.ledger import LedgerUnavailable
+from modelmeter_server.ledger.replies import Admitted, Denied, Recorded, UnderWay
+from modelmeter_server.telemetry.log import get_logger
+
+from .booking import settlement
+from .joining import Leaders
+from .recorded import denial
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from modelmeter_server.core.calls import Attempt, CallOutcome
+    from modelmeter_server.ledger.commands import Reserve
+    from modelmeter_server.ledger.ledger import Ledger
+    from modelmeter_server.ledger.rows import Figures
+
+CONTENT_SECONDS = 24 * 3600
+"""How long content is kept unless configured otherwise."""
+
+MAX_DRAINING_CALLS = 100
+"""Requests that are read on at once after their callers have left, unless configured otherwise."""
+
+DOWN = "the ledger cannot be written now, so nothing was sent; this server's log tells why"
+
+_log = get_logger(__name__)
+
+
+def now() -> int:
+    """Return microseconds since the epoch."""
+    return time.time_ns() // 1000
+
+
+class Desk:
+    """The ledger as the calls of one server use it, and what they share beside it."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        content_seconds: int = CONTENT_SECONDS,
+        replay_only: bool = False,
+        max_draining_calls: int = MAX_DRAINING_CALLS,
+    ) -> None:
+        """`content_seconds`: how long answers are kept, 0 for not at all. `replay_only`: buy nothing."""
+        self.ledger = ledger
+        self.leaders = Leaders()
+        self._content_seconds = content_seconds
+        self._replay_only = replay_only
+        self._max_draining = max_draining_calls
+        self._draining = 0
+
+    async def reserve(self, order: Reserve) -> Holding | Recorded | UnderWay | Failure:
+        """Ask for room. A ledger that is down refuses: what cannot be written down is not sent."""
+        order = msgspec.structs.replace(
+            order, owner=self.ledger.owner, at=now(), replay_only=order.replay_only or self._replay_only
+        )
+        try:
+            reply = await self.ledger.reserve(order)
+        except LedgerUnavailable as error:
+            _log.warning("call refused: the ledger is down", call_id=order.call.call_id, reason=str(error))
+            return failure(Kind.LEDGER_DOWN, DOWN, cause=Cause.LIMIT)
+        if isinstance(reply, Denied):
+            return denial(reply, now())
+        if not isinstance(reply, Admitted):
+            return reply
+        ref = CallRef(
+            call=CallKey(order.call.tenant, reply.call_id or order.call.call_id),
+            generation=reply.generation,
+            dispatch=reply.dispatch,
+            owner=order.owner,
+        )
+        return Holding(self.ledger, ref, reply, self._content_seconds)
+
+    def take_drain(self) -> bool:
+        """Take one of the places of requests that are read on; say whether there was one."""
+        if self._draining >= self._max_draining:
+            return False
+        self._draining += 1
+        return True
+
+    def give_drain_back(self) -> None:
+        """Give a place back."""
+        self._draining -= 1
+
+
+class Holding:
+    """One call that was admitted. It must be settled, whatever becomes of it."""
+
+    def __init__(self, ledger: Ledger, ref: CallRef, admitted: Admitted, content_seconds: int) -> None:
+        self.ref = ref
+        """Its call id is another than was asked for when its effect stands in the journal under that one."""
+        self.output_tokens = admitted.output_tokens
+        """The most it may generate."""
+        self._earlier = admitted.attempts
+        self._ledger = ledger
+        self._content_seconds = content_seconds
+        self._started: dict[int, int] = {}
+
+    async def dispatch(self, number: int, target: str) -> bool:
+        """Write down that a provider request leaves now; False when it must not leave."""
+        at = now()
+        self._started[number] = at
+        order = Dispatch(ref=self.ref, at=at, number=self._earlier + number, target=target)
+        try:
+            allowed = await self._ledger.dispatch(order)
+        except LedgerUnavailable as error:
+            _log.warning(
+                "call not sent: the ledger is down", call_id=self.ref.call.call_id, reason=str(error)
+            )
+            return False
+        if not allowed:
+            _log.warning("call not sent: this server's lease was lost", call_id=self.ref.call.call_id)
+        return allowed
+
+    def checkpoint(
+        self,
+        figures: Figures,
+        *,
+        generated: bool,
+        model_served: str | None = None,
+        provider_response_id: str | None = None,
+    ) -> None:
+        """Write down what the call has told so far; waits for nothing."""
+        order = Checkpoint(
+            ref=self.ref,
+            at=now(),
+            generated=generated,
+            figures=figures,
+            model_served=model_served or "",
+            provider_response_id=provider_response_id or "",
+        )
+        self._ledger.checkpoint(order)
+
+    async def settle(
+        self,
+        outcome: CallOutcome,
+        *,
+        attempts: Sequence[Attempt],
+        written: bool,
+        generating_seconds: float,
+        landing: str = "",
+    ) -> bool:
+        """Book the outcome; say whether that is durable. If not, it is booked when the database is back."""
+        order = settlement(
+            outcome,
+            self.ref,
+            at=now(),
+            attempts=attempts,
+            started=self._started,
+            earlier=self._earlier,
+            written=written,
+            generating_seconds=generating_seconds,
+            landing=landing,
+            content_seconds=self._content_seconds,
+        )
+        return await self._ledger.settle(order)

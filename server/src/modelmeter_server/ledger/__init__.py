@@ -1,0 +1,1 @@
+"""The ledger: what was held, sent, told and paid, and the journal that answers a repetition."""

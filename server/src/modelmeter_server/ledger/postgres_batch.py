@@ -1,0 +1,340 @@
+"""One batch in a transaction of PostgreSQL: load what the book-keeper wants, write what it changed.
+
+Tenants are locked, in the order of their keys, before anything of theirs is read: so what the book-keeper decides by
+cannot change under it, and servers wait for each other only about the same tenant. The own row in `servers` is held as
+well: whoever fences this server off waits until the batch is over, and every later batch sees it.
+"""
+
+# ruff: noqa: S608 (statements are put together from names in this package; values are parameters)
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from .batch import Found
+from .loaded import LoadedCalls, key_of, newest, tenants_of
+from .packing import (
+    CALL_SELECTION,
+    CEILING_COLUMNS,
+    HALT_COLUMNS,
+    WINDOW_COLUMNS,
+    admission_values,
+    attempt_of,
+    attempt_values,
+    ceiling_of,
+    ceiling_values,
+    halt_of,
+    halt_values,
+    key_values,
+    progress_values,
+    spend_values,
+    window_of,
+    window_values,
+)
+from .rows import CeilingWindowRow, ContentRow, ServerRow
+from .statements import WINDOW_SUMS, Statements, erase_condition
+from .stores import fill_window, spend_value
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator
+
+    from modelmeter_server.core.ceilings import Ceiling, Halt
+
+    from .batch import Changes, GenerationKey, Wanted, WindowKey
+    from .commands import Erase
+    from .rows import AttemptRow, CallRow
+
+_SQL = Statements(lambda number: f"${number}")
+
+
+def _joined(table: str, selection: str, **columns: str) -> str:
+    """Select rows by keys; one array a column."""
+    arrays = ", ".join(f"${number}::{kind}[]" for number, kind in enumerate(columns.values(), 1))
+    match = " AND ".join(f"{table}.{name} = asked.{name}" for name in columns)
+    return f"SELECT {selection} FROM unnest({arrays}) AS asked ({', '.join(columns)}) JOIN {table} ON {match}"
+
+
+_CALL = {"tenant": "text", "call_id": "text"}
+_BY_CALL = _joined("calls", CALL_SELECTION, **_CALL)
+_BY_GENERATION = _joined("calls", CALL_SELECTION, **_CALL, generation="int")
+_BY_EFFECT = (
+    _joined("calls", CALL_SELECTION, tenant="text", run_id="text", effect_key="text")
+    + " AND calls.run_id <> ''"
+)
+_OPEN_OF = f"SELECT {CALL_SELECTION} FROM calls WHERE owner = $1 AND state <= 2 AND tenant = ANY($2) LIMIT $3"
+_OPEN_TENANTS = "SELECT DISTINCT tenant FROM calls WHERE owner = ANY($1::bigint[]) AND state <= 2"
+_EXPIRED_CALLS = "FROM calls WHERE state = 4 AND expires_at <= $1"
+_EXPIRED = (
+    f"SELECT {CALL_SELECTION} {_EXPIRED_CALLS} AND tenant = ANY($2::text[]) ORDER BY expires_at LIMIT $3"
+)
+_EXPIRED_TENANTS = (
+    f"SELECT DISTINCT tenant FROM (SELECT tenant {_EXPIRED_CALLS} ORDER BY expires_at LIMIT $2) AS expired"
+)
+_ATTEMPTS = "SELECT dispatch, number, detail FROM attempts WHERE call = $1 ORDER BY dispatch, number"
+_CONTENTS = (
+    _joined(
+        "calls",
+        "calls.tenant, calls.call_id, calls.generation, outcome, provider_body",
+        **_CALL,
+        generation="int",
+    )
+    + " JOIN contents ON contents.call = calls.id"
+)
+_SERVERS = "SELECT owner, lease_until, closed FROM servers WHERE owner = ANY($1::bigint[])"
+_SUBJECT = {"tenant": "text", "scope": "text", "name": "text"}
+_CEILING_SELECTION = ", ".join(f"ceilings.{name}" for name in CEILING_COLUMNS)
+_CEILINGS_OF = _joined("ceilings", _CEILING_SELECTION, **_SUBJECT)
+_CEILINGS = _joined("ceilings", _CEILING_SELECTION, tenant="text", ceiling_id="text")
+_HALTS = _joined("halts", ", ".join(f"halts.{name}" for name in HALT_COLUMNS), **_SUBJECT)
+_GOVERNED = (
+    "SELECT tenant FROM unnest($1::text[]) AS asked (tenant) WHERE EXISTS"
+    " (SELECT 1 FROM ceilings WHERE ceilings.tenant = asked.tenant)"
+    " OR EXISTS (SELECT 1 FROM halts WHERE halts.tenant = asked.tenant)"
+)
+_WINDOWS = _joined(
+    "ceiling_windows",
+    ", ".join(f"ceiling_windows.{name}" for name in WINDOW_COLUMNS),
+    ceiling_id="text",
+    name="text",
+    starts_at="bigint",
+)
+_NEW_WINDOW = (
+    f"SELECT {WINDOW_SUMS.format(currency='$1')} FROM spend WHERE tenant = $2 AND dimension = $3 AND name = ''"
+    " AND value = $4 AND quarter >= $5 AND quarter < $6"
+)
+_FOREVER = 2**63 - 1
+_BLOCK = 1000
+"""The increment of the sequence `call_ids`."""
+
+
+class PostgresBatch:
+    """A connection that writes, and the calls it has loaded."""
+
+    def __init__(self, connection: Any) -> None:
+        """Take a connection of asyncpg."""
+        self.connection = connection
+        self.calls = LoadedCalls()
+        self._locked: set[str] = set()
+        self._ids: Iterator[int] = iter(())
+
+    async def carry_out(self, steps: Generator[Wanted, Found, Changes], owner: int) -> Changes:
+        """Answer the book-keeper until it has decided, and write that. After an error the transaction is open."""
+        self.calls.begin()
+        self._locked = set()
+        changes = await self._decide(steps, owner)
+        await self._write(changes)
+        await self.connection.execute("COMMIT")
+        return changes
+
+    async def _decide(self, steps: Generator[Wanted, Found, Changes], owner: int) -> Changes:
+        found = None
+        try:
+            while True:
+                wanted = next(steps) if found is None else steps.send(found)
+                if found is None:
+                    await self._begin(tenants_of(wanted), owner)
+                found = await self._load(wanted)
+        except StopIteration as stop:
+            if found is None:
+                await self._begin(set(), owner)
+            changes: Changes = stop.value
+            return changes
+
+    async def _begin(self, tenants: set[str], owner: int) -> None:
+        await self.connection.execute("; ".join(("BEGIN", *self._locks(tenants))))
+        closed = await self.connection.fetchval(
+            "SELECT closed FROM servers WHERE owner = $1 FOR SHARE", owner
+        )
+        if closed is not False:
+            self.calls.forget()
+
+    def _locks(self, tenants: set[str]) -> list[str]:
+        new = tenants - self._locked
+        self._locked |= new
+        return [f"SELECT pg_advisory_xact_lock({key})" for key in sorted(map(_lock_key, new))]
+
+    async def _lock(self, tenants: set[str]) -> None:
+        if locks := self._locks(tenants):
+            await self.connection.execute("; ".join(locks))
+
+    async def _keyed(self, statement: str, keys: Iterable[tuple[Any, ...]]) -> list[Any]:
+        columns = list(zip(*keys, strict=True))
+        return await self.connection.fetch(statement, *columns) if columns else []
+
+    async def _load(self, wanted: Wanted) -> Found:
+        await self._lock(tenants_of(wanted))
+        calls = await self._load_calls(wanted)
+        taken_over = [call for call in calls.values() if call.owner in wanted.open_of]
+        return Found(
+            calls=list(calls.values()),
+            attempts=[row for call in taken_over for row in await self._attempts(call)],
+            contents=await self._load_contents(wanted.contents),
+            servers=await self._load_servers(wanted),
+            governed=frozenset(record[0] for record in await self._keyed(_GOVERNED, zip(wanted.tenants))),
+            ceilings=await self._load_ceilings(wanted),
+            halts=await self._load_halts(wanted),
+            windows=await self._load_windows(wanted.windows),
+        )
+
+    async def _load_calls(self, wanted: Wanted) -> dict[GenerationKey, CallRow]:
+        rows, missing = self.calls.known(wanted.generations)
+        exact = ((key.tenant, key.call_id, key.generation) for key in missing)
+        records = await self._keyed(_BY_GENERATION, exact)
+        records += newest(await self._keyed(_BY_CALL, ((key.tenant, key.call_id) for key in wanted.calls)))
+        effects = ((key.tenant, key.run_id, key.key) for key in wanted.effects)
+        records += newest(await self._keyed(_BY_EFFECT, effects))
+        if wanted.open_of:
+            records += await self._load_open(wanted)
+        if wanted.expired_at is not None:
+            records += await self._load_expired(wanted.expired_at, wanted.limit)
+        rows += map(self.calls.add, records)
+        return {key_of(row): row for row in rows}
+
+    async def _load_open(self, wanted: Wanted) -> list[Any]:
+        tenants = {record[0] for record in await self.connection.fetch(_OPEN_TENANTS, list(wanted.open_of))}
+        await self._lock(tenants)
+        records = []
+        for owner in wanted.open_of:
+            records += await self.connection.fetch(_OPEN_OF, owner, list(tenants), wanted.limit)
+        return records
+
+    async def _load_expired(self, expired_at: int, limit: int) -> list[Any]:
+        tenants = {record[0] for record in await self.connection.fetch(_EXPIRED_TENANTS, expired_at, limit)}
+        await self._lock(tenants)
+        records: list[Any] = await self.connection.fetch(_EXPIRED, expired_at, list(tenants), limit)
+        return records
+
+    async def _attempts(self, call: CallRow) -> list[AttemptRow]:
+        number = self.calls.id_of(key_of(call))
+        return [attempt_of(call, *record) for record in await self.connection.fetch(_ATTEMPTS, number)]
+
+    async def _load_contents(self, keys: Iterable[GenerationKey]) -> list[ContentRow]:
+        asked = ((key.tenant, key.call_id, key.generation) for key in keys)
+        return [
+            ContentRow(
+                tenant=tenant,
+                call_id=call_id,
+                generation=generation,
+                outcome_json=outcome,
+                provider_body=body,
+            )
+            for tenant, call_id, generation, outcome, body in await self._keyed(_CONTENTS, asked)
+        ]
+
+    async def _load_servers(self, wanted: Wanted) -> list[ServerRow]:
+        if not wanted.owners:
+            return []
+        records = await self.connection.fetch(_SERVERS, list(wanted.owners))
+        return [ServerRow(owner=owner, lease_until=until, closed=closed) for owner, until, closed in records]
+
+    async def _load_ceilings(self, wanted: Wanted) -> list[Ceiling]:
+        subjects = ((key.tenant, key.scope, key.name) for key in wanted.subjects)
+        records = [*await self._keyed(_CEILINGS_OF, subjects), *await self._keyed(_CEILINGS, wanted.ceilings)]
+        return list({tuple(record[:2]): ceiling_of(record) for record in records}.values())
+
+    async def _load_halts(self, wanted: Wanted) -> list[Halt]:
+        keys = ((key.tenant, key.scope, key.name) for key in wanted.subjects)
+        return [halt_of(record) for record in await self._keyed(_HALTS, keys)]
+
+    async def _load_windows(self, keys: Iterable[WindowKey]) -> list[CeilingWindowRow]:
+        wanted = {(key.ceiling_id, key.name, key.starts_at): key for key in keys}
+        records = await self._keyed(_WINDOWS, wanted)
+        rows = {tuple(record[:3]): window_of(record) for record in records}
+        new = [await self._new_window(key) for place, key in wanted.items() if place not in rows]
+        return [*rows.values(), *new]
+
+    async def _new_window(self, key: WindowKey) -> CeilingWindowRow:
+        dimension, value = spend_value(key)
+        ends_at = _FOREVER if key.ends_at is None else key.ends_at
+        place = (key.currency, key.subject.tenant, dimension, value, key.starts_at, ends_at)
+        sums = await self.connection.fetchrow(_NEW_WINDOW, *place)
+        row = CeilingWindowRow(ceiling_id=key.ceiling_id, name=key.name, starts_at=key.starts_at)
+        return fill_window(row, sums)
+
+    async def _write(self, changes: Changes) -> None:
+        many = self.connection.executemany
+        await self._write_calls(changes)
+        id_of = self.calls.id_of
+        if changes.attempts:
+            attempts = [attempt_values(id_of(key_of(row)), row) for row in changes.attempts]
+            await many(_SQL.put_attempt, attempts)
+        if changes.contents:
+            await self._write_contents(changes)
+        if changes.windows:
+            await many(_SQL.put_window, list(map(window_values, changes.windows)))
+        if changes.spend:
+            await many(_SQL.add_spend, list(map(spend_values, changes.spend)))
+        if changes.ceilings or changes.dropped_ceilings or changes.halts or changes.dropped_halts:
+            await self._write_orders(changes)
+        if changes.closed_servers:
+            await many(_SQL.close_server, [(True, owner) for owner in changes.closed_servers])
+        for index, erase in changes.erases:
+            changes.replies[index] = await self._erase(erase)
+
+    async def _write_calls(self, changes: Changes) -> None:
+        many = self.connection.executemany
+        id_of = self.calls.id_of
+        if changes.inserted_calls:
+            for row in changes.inserted_calls:
+                self.calls.insert(row, await self._next_id())
+            await many(_SQL.insert_call, list(map(self._call_values, changes.inserted_calls)))
+        is_admitted = self.calls.is_admitted_again
+        admitted = [row for row in changes.updated_calls if is_admitted(row)]
+        moved = [row for row in changes.updated_calls if not is_admitted(row)]
+        if admitted:
+            values = [(*admission_values(row), *progress_values(row), id_of(key_of(row))) for row in admitted]
+            await many(_SQL.admit_call, values)
+        if moved:
+            await many(_SQL.update_call, [(*progress_values(row), id_of(key_of(row))) for row in moved])
+
+    def _call_values(self, row: CallRow) -> tuple[Any, ...]:
+        return (
+            self.calls.id_of(key_of(row)),
+            *key_values(row),
+            *admission_values(row),
+            *progress_values(row),
+        )
+
+    async def _next_id(self) -> int:
+        number = next(self._ids, None)
+        if number is None:
+            first = await self.connection.fetchval("SELECT nextval('call_ids')")
+            self._ids = iter(range(first, first + _BLOCK))
+            number = next(self._ids)
+        return number
+
+    async def _write_contents(self, changes: Changes) -> None:
+        written = {key_of(row): row for row in (*changes.inserted_calls, *changes.updated_calls)}
+        values = []
+        for content in changes.contents:
+            key = key_of(content)
+            expires_at = written[key].content_expires_at
+            values.append((self.calls.id_of(key), expires_at, content.outcome_json, content.provider_body))
+        await self.connection.executemany(_SQL.put_content, values)
+
+    async def _write_orders(self, changes: Changes) -> None:
+        many = self.connection.executemany
+        await many(_SQL.drop_ceiling, changes.dropped_ceilings)
+        await many(_SQL.drop_windows, [(ceiling_id,) for _, ceiling_id in changes.dropped_ceilings])
+        await many(_SQL.put_ceiling, list(map(ceiling_values, changes.ceilings)))
+        await many(_SQL.drop_halt, [(key.tenant, key.scope, key.name) for key in changes.dropped_halts])
+        await many(_SQL.put_halt, list(map(halt_values, changes.halts)))
+
+    async def _erase(self, erase: Erase) -> int:
+        condition, parameters = erase_condition(erase, lambda number: f"${number}")
+        records = await self.connection.fetch(f"SELECT contents.call {condition}", *parameters)
+        ids = [record[0] for record in records]
+        gone = "expired" if erase.expired_at is not None else "erased"
+        await self.connection.execute("DELETE FROM contents WHERE call = ANY($1::bigint[])", ids)
+        await self.connection.execute(
+            "UPDATE calls SET content_gone = $1, content_expires_at = NULL WHERE id = ANY($2::bigint[])",
+            gone,
+            ids,
+        )
+        return len(ids)
+
+
+def _lock_key(tenant: str) -> int:
+    """Two tenants with one key, one pair in 2**64, wait for each other in vain and no more."""
+    return int.from_bytes(blake2b(tenant.encode(), digest_size=8).digest(), "big", signed=True)

@@ -1,0 +1,392 @@
+"""LedgerService: convert, ask the ledger, convert. It reads and orders; what a command means is the ledger's to say."""
+
+from __future__ import annotations
+
+import functools
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from modelmeter.v1 import ledger_service_pb2, ledger_service_pb2_grpc
+from modelmeter_server.core.journal import DEFAULT_TENANT, CallKey, CallState
+from modelmeter_server.engine.plan import Refused, mistaken
+from modelmeter_server.ledger import contents, queries
+from modelmeter_server.ledger.commands import DropCeiling, DropHalt, Erase, PutCeiling, PutHalt, Reconcile
+from modelmeter_server.ledger.ledger import LedgerUnavailable
+from modelmeter_server.ledger.questions import CallPosition, SpendPosition
+from modelmeter_server.telemetry.log import get_logger
+
+from .convert_ceilings import ceiling_from, fill_ceiling, fill_halt, halt_from, subject_from
+from .convert_content import PAGE_BYTES, PART_BYTES, completion_of, fill_content, parts
+from .convert_ledger import add_attempt_rows, fill_call, fill_spend
+from .convert_questions import (
+    call_id_from,
+    calls_asked,
+    figure_from,
+    generation_from,
+    position_text,
+    spend_asked,
+)
+from .convert_request import Violations
+from .ledger_errors import down, gone, no_ledger, no_such, not_ended, unmet
+from .paging import page_size, page_token, position
+from .status import lookup_trailer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from grpc.aio import ServicerContext
+    from sqlalchemy import Connection
+
+    from modelmeter.v1 import completion_pb2
+    from modelmeter_server.core.ceilings import Ceiling
+    from modelmeter_server.core.errors import Failure
+    from modelmeter_server.engine.engine import Engine
+    from modelmeter_server.ledger.ledger import Ledger
+    from modelmeter_server.ledger.rows import AttemptRow, CallRow, ContentRow
+
+    Context = ServicerContext[Any, Any]
+
+_Found = TypeVar("_Found")
+_Request = TypeVar("_Request")
+_Response = TypeVar("_Response")
+
+_log = get_logger(__name__)
+
+
+def _typed(
+    handler: Callable[[LedgerService, _Request, Context], Awaitable[_Response]],
+) -> Callable[[LedgerService, _Request, Context], Awaitable[_Response]]:
+    """End a handler's refusals, and a ledger that is away, as statuses."""
+
+    @functools.wraps(handler)
+    async def answered(self: LedgerService, request: _Request, context: Context) -> _Response:
+        try:
+            return await handler(self, request, context)
+        except Refused as refusal:
+            return await _end(context, refusal.verdict)
+        except LedgerUnavailable as error:
+            _log.warning("the ledger is away", cause=str(error))
+            return await _end(context, down())
+
+    return answered
+
+
+async def _end(context: Context, failed: Failure) -> NoReturn:
+    end = lookup_trailer(failed)
+    await context.abort(end.code, end.message, end.metadata)
+
+
+class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
+    """Serve the ledger to one tenant: another tenant's calls and ceilings do not exist for it."""
+
+    def __init__(self, engine: Engine, *, tenant: str = DEFAULT_TENANT) -> None:
+        """Serve the ledger that the engine uses; while it uses none, every method says so."""
+        self._engine = engine
+        self._tenant = tenant
+
+    # Calls
+
+    @_typed
+    async def GetCall(
+        self, request: ledger_service_pb2.GetCallRequest, _context: Context
+    ) -> ledger_service_pb2.GetCallResponse:
+        """Return one call."""
+        found = Violations()
+        key = self._key(request.call_id, found)
+        generation = generation_from(request.generation, found)
+        full = _is_full(request.view, found)
+        _check(found)
+        record = await self._record(key, generation, full=full)
+        response = ledger_service_pb2.GetCallResponse()
+        _fill(response.call, record, PART_BYTES)
+        return response
+
+    @_typed
+    async def ListCalls(
+        self, request: ledger_service_pb2.ListCallsRequest, _context: Context
+    ) -> ledger_service_pb2.ListCallsResponse:
+        """Return a page of calls."""
+        found = Violations()
+        full = _is_full(request.view, found)
+        asked = calls_asked(request, self._tenant, found, full=full)
+        _check(found)
+
+        def read(connection: Connection) -> list[_Record]:
+            rows = queries.list_calls(connection, asked)
+            return [_load(connection, row, full=full) for row in rows]
+
+        records = await self._ledger.read(read)
+        response = ledger_service_pb2.ListCallsResponse()
+        for record in records[: asked.limit - 1]:
+            _fill(response.calls.add(), record, PAGE_BYTES)
+        if len(records) == asked.limit:
+            last = records[-2][0]
+            after = CallPosition(last.reserved_at, last.call_id, last.generation)
+            response.next_page_token = page_token(position_text(after))
+        return response
+
+    async def ReadAnswer(  # type: ignore[override]  # writes by itself: it hears of a leaving caller in one shape
+        self, request: ledger_service_pb2.ReadAnswerRequest, context: Context
+    ) -> None:
+        """Send a stored answer in parts."""
+        completion = await self._answer(request, context)
+        for part, total in parts(completion):
+            await context.write(ledger_service_pb2.ReadAnswerResponse(part=part, total_bytes=total))
+
+    @_typed
+    async def _answer(
+        self, request: ledger_service_pb2.ReadAnswerRequest, _context: Context
+    ) -> completion_pb2.Completion:
+        found = Violations()
+        key = self._key(request.call_id, found)
+        generation = generation_from(request.generation, found)
+        _check(found)
+        row, attempts, content = await self._record(key, generation, full=True)
+        if CallState(row.state).is_open:
+            raise Refused(not_ended(row.call_id))
+        if row.kind:
+            raise Refused(unmet("the call did not end with an answer: see GetCall", "NO_ANSWER"))
+        if content is None:
+            raise Refused(gone(row))
+        kept = contents.decode(content.outcome_json)
+        assert kept.answer is not None
+        return completion_of(row, kept.answer, attempts)
+
+    @_typed
+    async def ReconcileCall(
+        self, request: ledger_service_pb2.ReconcileCallRequest, _context: Context
+    ) -> ledger_service_pb2.ReconcileCallResponse:
+        """Book a truer figure, the provider's or the operator's."""
+        found = Violations()
+        key = self._key(request.call_id, found)
+        generation = generation_from(request.generation, found)
+        figure = figure_from(request.figure, found) if request.HasField("figure") else None
+        _check(found)
+        row, _, _ = await self._record(key, generation, full=False)
+        if CallState(row.state).is_open:
+            raise Refused(not_ended(row.call_id))
+        if figure is None:
+            figures, by, reason = await self._engine.reconciliation.ask(row), "provider", ""
+        else:
+            figures = self._engine.reconciliation.figures(
+                row, figure.usage, figure.certainty, figure.nano_units, figure.currency
+            )
+            by, reason = "operator", figure.reason
+        order = Reconcile(
+            call=key, generation=row.generation, at=_now(), figures=figures, by=by, reason=reason
+        )
+        done = await self._ledger.order(order)
+        if done is None:
+            raise Refused(no_such("CallRecord", row.call_id))
+        response = ledger_service_pb2.ReconcileCallResponse(raised=done.raised)
+        fill_call(response.call, done.row)
+        return response
+
+    @_typed
+    async def EraseContent(
+        self, request: ledger_service_pb2.EraseContentRequest, _context: Context
+    ) -> ledger_service_pb2.EraseContentResponse:
+        """Delete content of a call, a run or the tenant."""
+        found = Violations()
+        target = request.WhichOneof("target")
+        call_id = call_id_from(request.call_id, found) if target == "call_id" else ""
+        if target is None or (target == "everything" and not request.everything):
+            found.add("target", "must be call_id, run_id or everything = true")
+        elif target == "run_id" and not request.run_id:
+            found.add("run_id", "must be the id of a run")
+        _check(found)
+        erased = await self._ledger.order(
+            Erase(tenant=self._tenant, call_id=call_id, run_id=request.run_id if target == "run_id" else "")
+        )
+        return ledger_service_pb2.EraseContentResponse(calls=erased)
+
+    # Spend
+
+    @_typed
+    async def GetSpend(
+        self, request: ledger_service_pb2.GetSpendRequest, _context: Context
+    ) -> ledger_service_pb2.GetSpendResponse:
+        """Return a page of sums."""
+        found = Violations()
+        asked = spend_asked(request, self._tenant, found)
+        _check(found)
+        sums = await self._ledger.read(lambda connection: queries.get_spend(connection, asked))
+        response = ledger_service_pb2.GetSpendResponse()
+        for each in sums[: asked.limit - 1]:
+            fill_spend(response.spend.add(), each, is_cut=bool(request.period))
+        if len(sums) == asked.limit:
+            last = sums[-2]
+            after = SpendPosition(last.starts_at, last.value, last.currency)
+            response.next_page_token = page_token(position_text(after))
+        return response
+
+    # Ceilings
+
+    @_typed
+    async def SetCeiling(
+        self, request: ledger_service_pb2.SetCeilingRequest, _context: Context
+    ) -> ledger_service_pb2.SetCeilingResponse:
+        """Set a ceiling."""
+        found = Violations()
+        asked = ceiling_from(request.ceiling, self._tenant, str(uuid.uuid4()), _now(), found)
+        _check(found)
+        kept: Ceiling = await self._ledger.order(PutCeiling(ceiling=asked))
+        response = ledger_service_pb2.SetCeilingResponse()
+        standings = await self._ledger.read(
+            lambda connection: queries.find_standings(connection, kept, _now())
+        )
+        fill_ceiling(response.ceiling, kept, standings)
+        return response
+
+    @_typed
+    async def GetCeiling(
+        self, request: ledger_service_pb2.GetCeilingRequest, _context: Context
+    ) -> ledger_service_pb2.GetCeilingResponse:
+        """Return one ceiling."""
+
+        def read(connection: Connection) -> tuple[Ceiling, Any] | None:
+            ceiling = queries.find_ceiling(connection, self._tenant, request.ceiling_id)
+            if ceiling is None:
+                return None
+            return ceiling, queries.find_standings(connection, ceiling, _now())
+
+        kept = await self._ledger.read(read)
+        if kept is None:
+            raise Refused(no_such("Ceiling", request.ceiling_id))
+        response = ledger_service_pb2.GetCeilingResponse()
+        fill_ceiling(response.ceiling, *kept)
+        return response
+
+    @_typed
+    async def ListCeilings(
+        self, request: ledger_service_pb2.ListCeilingsRequest, _context: Context
+    ) -> ledger_service_pb2.ListCeilingsResponse:
+        """Return a page of ceilings."""
+        found = Violations()
+        size, after = page_size(request.page_size, found), position(request.page_token, found)
+        _check(found)
+
+        def read(connection: Connection) -> list[tuple[Ceiling, Any]]:
+            page = queries.list_ceilings(connection, self._tenant, after, size + 1)
+            return [(each, queries.find_standings(connection, each, _now())) for each in page]
+
+        kept = await self._ledger.read(read)
+        response = ledger_service_pb2.ListCeilingsResponse()
+        for ceiling, standings in kept[:size]:
+            fill_ceiling(response.ceilings.add(), ceiling, standings)
+        if len(kept) > size:
+            response.next_page_token = page_token(kept[size - 1][0].ceiling_id)
+        return response
+
+    @_typed
+    async def DeleteCeiling(
+        self, request: ledger_service_pb2.DeleteCeilingRequest, _context: Context
+    ) -> ledger_service_pb2.DeleteCeilingResponse:
+        """Delete a ceiling."""
+        if not await self._ledger.order(DropCeiling(tenant=self._tenant, ceiling_id=request.ceiling_id)):
+            raise Refused(no_such("Ceiling", request.ceiling_id))
+        return ledger_service_pb2.DeleteCeilingResponse()
+
+    # Halts
+
+    @_typed
+    async def SetHalt(
+        self, request: ledger_service_pb2.SetHaltRequest, _context: Context
+    ) -> ledger_service_pb2.SetHaltResponse:
+        """Stop a tenant, a run or a model."""
+        found = Violations()
+        halt = halt_from(request.halt, self._tenant, _now(), found)
+        _check(found)
+        await self._ledger.order(PutHalt(halt=halt))
+        self._engine.halted(halt)  # other servers see it when they next look
+        response = ledger_service_pb2.SetHaltResponse()
+        fill_halt(response.halt, halt)
+        return response
+
+    @_typed
+    async def ClearHalt(
+        self, request: ledger_service_pb2.ClearHaltRequest, _context: Context
+    ) -> ledger_service_pb2.ClearHaltResponse:
+        """Let a subject go on."""
+        found = Violations()
+        subject = subject_from(request.subject, self._tenant, found, "subject")
+        _check(found)
+        if not await self._ledger.order(DropHalt(subject=subject)):
+            raise Refused(no_such("Halt", f"{subject.scope}:{subject.name}".rstrip(":")))
+        return ledger_service_pb2.ClearHaltResponse()
+
+    @_typed
+    async def ListHalts(
+        self, request: ledger_service_pb2.ListHaltsRequest, _context: Context
+    ) -> ledger_service_pb2.ListHaltsResponse:
+        """Return a page of halts."""
+        found = Violations()
+        size, after = page_size(request.page_size, found), position(request.page_token, found)
+        _check(found)
+        halts = await self._ledger.read(lambda connection: queries.list_halts(connection, self._tenant))
+        places = sorted((f"{each.subject.scope}:{each.subject.name}", each) for each in halts)
+        rest = [(place, each) for place, each in places if place > after]
+        response = ledger_service_pb2.ListHaltsResponse()
+        for _, halt in rest[:size]:
+            fill_halt(response.halts.add(), halt)
+        if len(rest) > size:
+            response.next_page_token = page_token(rest[size - 1][0])
+        return response
+
+    # What they share
+
+    @property
+    def _ledger(self) -> Ledger:
+        if self._engine.desk is None:
+            raise Refused(no_ledger())
+        return self._engine.desk.ledger
+
+    def _key(self, call_id: str, found: Violations) -> CallKey:
+        return CallKey(self._tenant, call_id_from(call_id, found))
+
+    async def _record(self, key: CallKey, generation: int | None, *, full: bool) -> _Record:
+        def read(connection: Connection) -> _Record | None:
+            row = queries.find_call(connection, key, generation)
+            return None if row is None else _load(connection, row, full=full)
+
+        record = await self._ledger.read(read)
+        if record is None:
+            raise Refused(no_such("CallRecord", key.call_id))
+        return record
+
+
+_Record = tuple["CallRow", "list[AttemptRow]", "ContentRow | None"]
+
+
+def _load(connection: Connection, row: CallRow, *, full: bool) -> _Record:
+    if not full:
+        return row, [], None
+    key = CallKey(row.tenant, row.call_id)
+    attempts = queries.find_attempts(connection, key, row.generation)
+    return row, attempts, queries.find_content(connection, key, row.generation)
+
+
+def _fill(message: ledger_service_pb2.CallRecord, record: _Record, limit: int) -> None:
+    row, attempts, content = record
+    fill_call(message, row)
+    add_attempt_rows(message, attempts)
+    if content is None:
+        return
+    kept = contents.decode(content.outcome_json)
+    completion = None if kept.answer is None else completion_of(row, kept.answer, attempts)
+    fill_content(message, completion, kept.failure, content.provider_body, limit)
+
+
+def _is_full(view: int, found: Violations) -> bool:
+    basic, full = ledger_service_pb2.CALL_VIEW_BASIC, ledger_service_pb2.CALL_VIEW_FULL
+    return found.word("view", view, {basic: False, full: True}) or False
+
+
+def _check(found: Violations) -> None:
+    if found:
+        raise Refused(mistaken(found))
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
