@@ -17,7 +17,7 @@ from ._async_ledger import AsyncLedger
 from ._channel import DEFAULT_TIMEOUT
 from ._ledger_requests import CallFilter, SpendOptions
 from ._requests import CompleteOptions, EmbedOptions, Prompt
-from ._session import AsyncSession, AsyncSessionTurn
+from ._session import AsyncSession, AsyncSessionTurn, SessionOptions
 from ._sync import Client, CompletionStream
 from ._sync_ledger import Ledger
 from ._version import __version__
@@ -208,6 +208,7 @@ __all__ = [
     "Sensitivity",
     "SessionEnd",
     "SessionEndReason",
+    "SessionOptions",
     "SessionTotals",
     "SessionTransport",
     "Spend",

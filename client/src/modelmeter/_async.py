@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, Unpack
 import grpc
 import grpc.aio
 
-from . import _wire
 from ._asking import ASK_SECONDS, is_worth_asking, verdict
 from ._async_ledger import AsyncLedger
 from ._channel import DEFAULT_TIMEOUT, Metadata, call_metadata, channel_options, check_token, deadline
@@ -25,7 +24,7 @@ from ._requests import (
     stream_request,
 )
 from ._results import completion_from, embeddings_from, has_outcome, model_from, token_count_from
-from ._session import AsyncSession, open_session
+from ._session import AsyncSession, SessionOptions, open_session, session_opening
 from ._status import error_at_end, error_from_rpc
 from ._stream import StreamProgress
 from .errors import LostContactError, ModelmeterError
@@ -40,14 +39,12 @@ from .v1.model_service_pb2 import (
     StreamCompleteResponse,
 )
 from .v1.model_service_pb2_grpc import ModelServiceStub
-from .v1.session_pb2 import SessionOpen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
-    from .enums import BusyPolicy
     from .results import Completion, Embeddings, Model, TokenCount
     from .v1 import completion_pb2
     from .v1.ledger_service_pb2_grpc import LedgerServiceAsyncStub
@@ -248,32 +245,15 @@ class AsyncClient:
         self,
         model: str,
         *,
-        conversation_id: str = "",
-        session_id: str = "",
-        when_busy: BusyPolicy | str | None = None,
-        keep_transcript: bool = False,
-        end_on_failure: bool = False,
         timeout: float | None = None,
         metadata: Metadata | None = None,
+        **options: Unpack[SessionOptions],
     ) -> AsyncIterator[AsyncSession]:
         """Open a conversation of many turns; leaving the `async with` block closes it, and an exception cancels it.
 
-        `keep_transcript` lets the server send a turn with its full input when the provider has forgotten the
-        conversation. `when_busy` says what becomes of a turn that is sent while another one is under way. `timeout`
-        is for the session as a whole; left out, there is none.
+        Takes what `open_session` takes.
         """
-        call = self._stub.Session(
-            timeout=deadline(timeout, math.inf), metadata=call_metadata(metadata, self._token)
-        )
-        opening = SessionOpen(
-            model=model,
-            conversation_id=conversation_id,
-            session_id=session_id,
-            when_busy=_wire.BUSY_POLICY.number(when_busy),
-            keep_transcript=keep_transcript,
-            end_on_failure=end_on_failure,
-        )
-        session = await open_session(call, opening)
+        session = await self.open_session(model, timeout=timeout, metadata=metadata, **options)
         try:
             yield session
         except BaseException:
@@ -281,8 +261,24 @@ class AsyncClient:
             raise
         else:
             await session.close()
-        finally:
-            call.cancel()
+
+    async def open_session(
+        self,
+        model: str,
+        *,
+        timeout: float | None = None,
+        metadata: Metadata | None = None,
+        **options: Unpack[SessionOptions],
+    ) -> AsyncSession:
+        """Open a conversation of many turns, which the caller closes.
+
+        See `SessionOptions`. `timeout` is for the session as a whole; left out, there is none.
+        """
+        opening = session_opening(model, **options)
+        call = self._stub.Session(
+            timeout=deadline(timeout, math.inf), metadata=call_metadata(metadata, self._token)
+        )
+        return await open_session(call, opening)
 
     async def count_tokens(
         self,

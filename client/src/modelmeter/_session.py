@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 import grpc
 import grpc.aio
@@ -14,6 +14,7 @@ from ._requests import CompleteOptions, Prompt, complete_request, seconds_to_dur
 from ._results import totals_from, turn_end_from
 from ._status import error_at_end, error_from_rpc, error_from_status
 from ._stream import StreamProgress
+from .enums import BusyPolicy
 from .events import StreamEvent, TextDelta
 from .sessions import SessionEnd, SessionTotals, TurnEnd
 from .v1.model_service_pb2 import (
@@ -42,6 +43,42 @@ _LIVE: tuple[Literal["started", "text", "reasoning", "tool_call", "usage"], ...]
     "tool_call",
     "usage",
 )
+
+
+class SessionOptions(TypedDict, total=False):
+    """What a session is opened with beside the model. Everything is optional."""
+
+    conversation_id: str
+    """The caller's name for the conversation; goes into the server's events and logs."""
+    session_id: str
+    """The caller's id for the session. Left out: the server makes one."""
+    when_busy: BusyPolicy | str | None
+    """What becomes of a turn that is sent while another one is under way. Left out: it is refused."""
+    keep_transcript: bool
+    """Let the server keep what is said, so that it can send a turn with its full input when the provider has
+    forgotten the conversation."""
+    end_on_failure: bool
+    """End the session when a turn fails."""
+
+
+def session_opening(
+    model: str,
+    *,
+    conversation_id: str = "",
+    session_id: str = "",
+    when_busy: BusyPolicy | str | None = None,
+    keep_transcript: bool = False,
+    end_on_failure: bool = False,
+) -> SessionOpen:
+    """Return what opens a session. Raises ValueError for an unknown word, TypeError for an unknown option."""
+    return SessionOpen(
+        model=model,
+        conversation_id=conversation_id,
+        session_id=session_id,
+        when_busy=_wire.BUSY_POLICY.number(when_busy),
+        keep_transcript=keep_transcript,
+        end_on_failure=end_on_failure,
+    )
 
 
 class AsyncSessionTurn(StreamProgress):

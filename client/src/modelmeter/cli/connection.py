@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 import grpc
 
-from modelmeter import Client
+from modelmeter import AsyncClient, Client
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 
@@ -61,6 +61,14 @@ def connection_options(function: _Function) -> _Function:
     ):
         function = option(function)
     return function
+
+
+def connect_async(address: str, *, tls: bool, ca_file: Path | None) -> AsyncClient:
+    """Return a client for asyncio for the server that the options name."""
+    if not tls and ca_file is None:
+        return AsyncClient(address)
+    roots = None if ca_file is None else ca_file.read_bytes()
+    return AsyncClient(address, credentials=grpc.ssl_channel_credentials(roots))
 
 
 def connect(address: str, *, tls: bool, ca_file: Path | None) -> Client:

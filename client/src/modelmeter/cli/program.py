@@ -17,6 +17,7 @@ from .count import count
 from .embed import embed
 from .ledger import ledger
 from .models import models
+from .session import session
 
 ENTRY_POINTS = "modelmeter.commands"
 """Each entry point names a `click.Command`."""
@@ -58,3 +59,4 @@ program.add_command(count)
 program.add_command(embed)
 program.add_command(ledger)
 program.add_command(models)
+program.add_command(session)

@@ -18,7 +18,7 @@ from .requests import MediaPart, TextPart, ToolCallPart, ToolResultPart
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from .requests import CompletionRequest, Continuation, Message, Part, Tool, ToolChoice
+    from .requests import CompletionRequest, Continuation, Message, Part, Tool, ToolChoice, TurnScope
 
 FIELD_PREFIX = b"modelmeter.field.v1\n"
 """What is hashed before a field, so that no other hash of the same bytes is equal."""
@@ -45,6 +45,7 @@ FIELDS = (
     "reasoning_effort",
     "provider_options_json",
     "continuation",
+    "turn",
 )
 """The fields that a digest covers, in the order in which a difference is looked for."""
 
@@ -124,7 +125,12 @@ def completion_fields(request: CompletionRequest, identity: str) -> dict[str, Va
         "reasoning_effort": None if effort is None else effort.name,
         "provider_options_json": request.provider_options_json or None,
         "continuation": None if request.continuation is None else _continuation(request.continuation),
+        "turn": None if request.turn is None else _turn(request.turn),
     }
+
+
+def _turn(turn: TurnScope) -> Value:
+    return _record(previous_response_id=turn.previous_response_id, generate=turn.generate)
 
 
 def _messages(messages: tuple[Message, ...] | None) -> Value | None:

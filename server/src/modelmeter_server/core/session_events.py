@@ -108,6 +108,8 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     certainty: Certainty
     cost: Cost | None = None
+    response_id: str = ""
+    """As an ordinary call told it; a socket's frames tell it themselves."""
 
 
 class SessionTotals(msgspec.Struct, kw_only=True):

@@ -157,11 +157,11 @@ class SessionObserver:
             self._turn.connection = connection
 
     def observe_resend(self) -> None:
-        """The turn under way is sent once more: what came of the first sending is no part of it."""
+        """The turn under way is sent once more, with everything: what came of the first sending is no part of it."""
         turn = self._turn
         if turn is None:
             return
-        self._turn = _Turn(turn.number, turn.call_id, turn.previous, turn.since)
+        self._turn = _Turn(turn.number, turn.call_id, None, turn.since)
         self._response.begin(turn.previous)
 
     def observe_send_error(self, *, at: float) -> list[SessionEvent]:
@@ -220,7 +220,7 @@ class SessionObserver:
         status = TERMINAL.get(frame.type)
         if status is None:
             turn.seen = frame.response.status or turn.seen
-            return []
+            return self._take_response(turn, data, with_tools=False) if frame.response.id else []
         is_repeat, is_done = bool(turn.terminal), frame.type == "response.done"
         told = frame.response.status
         turn.terminal = turn.seen = told if is_done and told else turn.terminal or status
@@ -291,7 +291,7 @@ class SessionObserver:
             **self._names,
             turn=turn.number,
             call_id=turn.call_id,
-            response_id=self._response.id,
+            response_id=self._response.id or bill.response_id,
             previous_response_id=turn.previous,
             connection=turn.connection,
             status=ended_as,

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from modelmeter_server.core.outcomes import Cause
 
 
+LEDGER_DOWN = "the ledger could not note the request, so nothing was sent; this server's log tells why"
+
+
 class RequestRefused(Exception):
     """The provider cannot do what the request asks; nothing was sent."""
 

@@ -26,7 +26,7 @@ from modelmeter_server.core.sse import EventTooLarge
 from modelmeter_server.core.text import cut_utf8, scrub, well_formed
 
 from .authentication import AuthenticatedExchange, Authenticator, CredentialsError
-from .driver import Observer, PreparedRequest, ProviderCall, RequestRefused, SessionLink
+from .driver import LEDGER_DOWN, Observer, PreparedRequest, ProviderCall, RequestRefused, SessionLink
 from .http import Endpoint, ExchangeEnd, Fault, HttpRequest, Limits, Pool, ResponseHead, Timeouts
 from .instance import CONNECTION_AGE, Instance
 from .known_answer import KnownAnswer
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 OVERLOAD_RETRY_SECONDS = 1.0
 """What a caller is told to wait when the pool has no room: about the time in which calls come and go."""
-
-LEDGER_DOWN = "the ledger could not note the request, so nothing was sent; this server's log tells why"
 
 _REQUEST_ID_HEADERS = (
     "request-id",

@@ -22,7 +22,7 @@ import msgspec
 from modelmeter_server.core.calls import MAX_REPORTED_ATTEMPTS, CallOutcome
 from modelmeter_server.core.errors import Failure, FieldViolation, failure
 from modelmeter_server.core.outcomes import Cause, Code, Disposition, Kind, Stage
-from modelmeter_server.core.requests import CompletionRequest
+from modelmeter_server.core.requests import CompletionRequest, TurnScope
 from modelmeter_server.core.session_events import (
     Bill,
     SessionEnded,
@@ -48,6 +48,9 @@ CONTEXT_LOST = (
     "what was said before is lost with the socket that the provider remembered it by, and the session keeps no "
     'transcript: send previous_response_id = "" to begin anew, or open sessions with keep_transcript'
 )
+
+BYTES_PER_TOKEN = 2
+"""Bytes of a transcript that are held for as one token: what the ledger takes a prompt's bytes for."""
 
 Deliver = Callable[[LiveEvent], Awaitable[None]]
 
@@ -116,6 +119,8 @@ class Session:
         self._chain: str | None = None
         self._chain_connection = 0
         self._has_context = False
+        self._context_tokens = 0
+        self._settling: asyncio.Task[CallOutcome] | None = None
         self._call: Call | None = None
         self._cut: tuple[Cause, str] | None = None
         self._turn: asyncio.Task[TurnEnd] | None = None
@@ -161,6 +166,7 @@ class Session:
             self._call.cut(cause, detail)
 
     async def _run(self, order: TurnOrder, deliver: Deliver, budget: float | None) -> TurnEnd:
+        await self._settled()
         begun = time.monotonic()
         news = _News(deliver)
         terms = self._terms(order)
@@ -189,6 +195,7 @@ class Session:
                 request = terms.expand(request)
             else:
                 driver = link.turn(terms, self)
+                request = msgspec.structs.replace(request, turn=self._scope(order, terms))
                 via = lambda _driver: driver  # noqa: E731 - a turn's driver stands in for its instance's
         self._call = call = self._engine.start(
             request,
@@ -201,7 +208,22 @@ class Session:
         )
         if self._cut is not None:
             call.cut(*self._cut)
-        return await news.relay(LiveFeed(call))
+        outcome = await news.relay(LiveFeed(call))
+        self._settling = call.task
+        return outcome
+
+    def _scope(self, order: TurnOrder, terms: TurnTerms) -> TurnScope:
+        is_anew = terms.previous_response_id is None and terms.expand is _itself
+        tokens = 0 if is_anew else max(self._context_tokens, self._transcript.bytes // BYTES_PER_TOKEN)
+        return TurnScope(
+            previous_response_id=order.previous_response_id, generate=order.generate, context_tokens=tokens
+        )
+
+    async def _settled(self) -> None:
+        """Wait for a request that is read on for its bill after its caller was told: it has the socket."""
+        settling, self._settling = self._settling, None
+        if settling is not None and not settling.done():
+            await asyncio.wait((settling,))
 
     def _ended(self, outcome: CallOutcome) -> TurnEnd:
         result = outcome.result
@@ -211,7 +233,12 @@ class Session:
             reason = result.kind.value.lower()
         elif result.truncated:
             status = "incomplete"
-        bill = Bill(usage=result.usage, certainty=result.certainty, cost=result.cost)
+        bill = Bill(
+            usage=result.usage,
+            certainty=result.certainty,
+            cost=result.cost,
+            response_id=result.provider_response_id or "",
+        )
         events = self._observer.observe_bill(bill, at=time.monotonic(), status=status, reason=reason)
         self._emit(events)
         event = events[-1]
@@ -269,6 +296,8 @@ class Session:
             if answer.provider_code == PREVIOUS_NOT_FOUND and asked is None:
                 self._chain = None
             return
+        if outcome.replayed and self._chain is not None and answer.provider_response_id == self._chain:
+            return  # the turn before, asked for once more
         if asked is not None:
             self._transcript.clear()
         if asked:
@@ -276,6 +305,7 @@ class Session:
         if self._keeps:
             self._transcript.add(order.request, answer)
         self._has_context = True
+        self._context_tokens = answer.usage.spend_tokens if answer.usage is not None else 0
         # A recorded answer's response is no news to the socket.
         self._chain = None if outcome.replayed else answer.provider_response_id or None
         self._chain_connection = self.connection
@@ -304,6 +334,7 @@ class Session:
         """Wait for the turn under way, close the socket and tell that it is over; `None` if no turn was ever sent."""
         if self._turn is not None:
             await asyncio.wait((self._turn,))
+        await self._settled()
         if self._link is not None:
             self._link.close()
         events = self._observer.observe_close(reason.value, at=time.monotonic())

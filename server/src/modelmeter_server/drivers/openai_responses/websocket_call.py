@@ -29,6 +29,7 @@ from modelmeter_server.core.session_frames import (
     read_frame,
 )
 from modelmeter_server.core.text import cut_utf8, well_formed
+from modelmeter_server.drivers.driver import LEDGER_DOWN
 from modelmeter_server.drivers.http import Fault, cause_of
 from modelmeter_server.drivers.http.connect import ConnectError
 from modelmeter_server.drivers.http.watch import Watch
@@ -109,6 +110,7 @@ class WebSocketCall:
         self._events = 0
         self._end: Ending | Failure | None = None
         self._keeps_socket = False
+        self._is_allowed = True
         self._fault: BaseException | None = None
         self._attempts: tuple[Attempt, ...] = ()
 
@@ -123,12 +125,13 @@ class WebSocketCall:
             await self._ride(loop, self._done)
         assert self._end is not None
         result = self._result(self._end)
-        self._attempts = (self._attempt(result, time.monotonic() - begun),)
+        if self._is_allowed:
+            self._attempts = (self._attempt(result, time.monotonic() - begun),)
         return result
 
     async def _ride(self, loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]) -> None:
         self._watch = Watch(loop, self._timeouts.total, self._expired)
-        getting = loop.create_task(self._source.take())
+        getting = loop.create_task(self._get())
         getting.add_done_callback(self._got)
         try:
             await done
@@ -158,7 +161,14 @@ class WebSocketCall:
 
     # Getting a socket
 
-    def _got(self, getting: asyncio.Task[Socket]) -> None:
+    async def _get(self) -> Socket | None:
+        """Return a socket that the turn may leave on; `None` when it must not leave."""
+        self._enter(Fault.CONNECT_TIMEOUT, self._timeouts.connect + self._timeouts.first_byte)
+        socket = await self._source.take()
+        permit = self._observer.dispatching(1, self._target)
+        return socket if permit is None or await permit else None
+
+    def _got(self, getting: asyncio.Task[Socket | None]) -> None:
         if getting.cancelled() or self._end is not None:
             if not getting.cancelled():
                 getting.exception()  # looked at, so that nobody complains
@@ -167,7 +177,12 @@ class WebSocketCall:
         if error is not None:
             self._finish(self._not_connected(error))
             return
-        self._socket = socket = getting.result()
+        socket = getting.result()
+        if socket is None:
+            self._is_allowed = False
+            self._finish(failure(Kind.LEDGER_DOWN, LEDGER_DOWN, cause=Cause.LIMIT))
+            return
+        self._socket = socket
         self._listener.sending(socket.number)
         self._enter(Fault.WRITE_TIMEOUT, self._timeouts.write)
         try:
