@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -24,6 +26,9 @@ class Reply:
     """What comes back for one turn."""
 
     frames: list[str] = field(default_factory=list)
+    after: asyncio.Event | None = None
+    """Send `rest` once this is set."""
+    rest: list[str] = field(default_factory=list)
     close: int | None = None
     """Close the socket with this code after the frames."""
     reset: bool = False
@@ -41,6 +46,9 @@ class Asked:
     document: Json
 
 
+_SILENT = logging.Logger("socket_server", logging.CRITICAL + 1)
+"""What this server logs is no log of the code under test."""
+
 Answer = Callable[[Asked], Reply]
 
 
@@ -57,6 +65,10 @@ class SocketServer:
     connections: int = 0
     headers: list[Headers] = field(default_factory=list)
     """Of each upgrade."""
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once a close was answered."""
+    deaf_until: asyncio.Event | None = None
+    """Read nothing of a turn; break the connection when this is set."""
     url: str = ""
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by every message; for tests to clear and wait for."""
@@ -64,6 +76,11 @@ class SocketServer:
     async def serve(self, connection: ServerConnection) -> None:
         self.connections += 1
         number = self.connections
+        if self.deaf_until is not None:
+            connection.transport.pause_reading()
+            await self.deaf_until.wait()
+            connection.transport.abort()
+            return
         try:
             async for message in connection:
                 asked = Asked(number, json.loads(message))
@@ -76,10 +93,15 @@ class SocketServer:
     async def _reply(self, connection: ServerConnection, reply: Reply) -> None:
         for frame in reply.frames:
             await connection.send(frame)
+        if reply.after is not None:
+            await reply.after.wait()
+            for frame in reply.rest:
+                await connection.send(frame)
         if reply.reset:
             connection.transport.abort()
         elif reply.close is not None:
             await connection.close(reply.close)
+            self.closed.set()
         elif reply.hold:
             await connection.wait_closed()
 
@@ -93,14 +115,23 @@ class SocketServer:
 
 
 @asynccontextmanager
-async def socket_server(*replies: Reply, **options: Any) -> AsyncIterator[SocketServer]:
+async def socket_server(
+    *replies: Reply, tls: ssl.SSLContext | None = None, **options: Any
+) -> AsyncIterator[SocketServer]:
     """Serve inside this block."""
     server = SocketServer(list(replies), **options)
     async with serve(
-        server.serve, "127.0.0.1", 0, process_request=server.upgrade, max_size=None, close_timeout=1
+        server.serve,
+        "127.0.0.1",
+        0,
+        process_request=server.upgrade,
+        max_size=None,
+        close_timeout=1,
+        ssl=tls,
+        logger=_SILENT,
     ) as listening:
         port = next(iter(listening.sockets)).getsockname()[1]
-        server.url = f"http://127.0.0.1:{port}"
+        server.url = f"http{'s' if tls else ''}://127.0.0.1:{port}"
         yield server
 
 
