@@ -13,7 +13,7 @@ from modelmeter.enums import Cause, Disposition, ErrorKind
 from tests.support import ROOT
 
 TEXT = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-SECTION = TEXT.split("### Exit codes\n", 1)[1].split("\n#", 1)[0]
+SECTION = TEXT.split("## Exit codes\n", 1)[1].split("\n#", 1)[0]
 TABLE = {int(code): kinds for code, kinds in re.findall(r"^\| (\d+) \| [^|]+ \| ([^|]*)\|", SECTION, re.M)}
 
 

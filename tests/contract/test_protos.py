@@ -52,7 +52,7 @@ def test_the_protos_keep_the_wire_of_the_last_release():
 @pytest.mark.parametrize(
     ("name", "old", "new", "complaint"),
     [
-        ("usage.proto", "reasoning_tokens = 7;", "reasoning_tokens = 77;", 'field "7"'),
+        ("usage.proto", "reasoning_tokens = 7 ", "reasoning_tokens = 77 ", 'field "7"'),
         ("error.proto", "  bool retryable = 14;\n", "", 'field "14"'),
         ("error.proto", "STAGE_WRITTEN = 3;", "STAGE_SENT = 3;", "STAGE_WRITTEN"),
         ("error.proto", "  CAUSE_LIMIT = 8;\n", "", 'enum value "8"'),
@@ -96,8 +96,8 @@ def test_a_change_that_breaks_callers_is_caught(proto_dir, today, name, old, new
         ("error.proto", "CAUSE_BUG = 9;", "CAUSE_BUG = 9;\n  // Another.\n  CAUSE_OTHER = 10;"),
         (
             "usage.proto",
-            "reasoning_tokens = 7;",
-            "reasoning_tokens = 7;\n  // Another.\n  optional int64 other = 900;",
+            "  optional int64 reasoning_tokens = 7 ",
+            "  // Another.\n  optional int64 other = 900;\n  optional int64 reasoning_tokens = 7 ",
         ),
     ],
     ids=["message added", "enum value added", "field added"],

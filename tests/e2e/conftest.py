@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -24,10 +25,11 @@ price = { currency = "USD", input = "5", output = "25" }
 
 
 @contextmanager
-def _serving(*arguments: str) -> Iterator[str]:
+def _serving(folder: Path, *arguments: str) -> Iterator[str]:
     command = [COMMAND, "serve", "--listen", "127.0.0.1:0", *arguments]
+    ledger = {"MODELMETER_LEDGER_URL": f"sqlite:///{folder / 'ledger.db'}"}
     with subprocess.Popen(
-        command, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        command, env=environment(ledger), text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
         try:
             assert process.stdout is not None
@@ -39,9 +41,9 @@ def _serving(*arguments: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def replay_address() -> Iterator[str]:
+def replay_address(tmp_path_factory) -> Iterator[str]:
     """Return where a server without a configuration listens."""
-    with _serving() as address:
+    with _serving(tmp_path_factory.mktemp("replay")) as address:
         yield address
 
 
@@ -50,5 +52,5 @@ def claude_address(tmp_path_factory) -> Iterator[str]:
     """Return where a server listens that has a model called `claude`."""
     file = tmp_path_factory.mktemp("claude") / "modelmeter.toml"
     file.write_text(_CLAUDE, encoding="utf-8")
-    with _serving("--config", str(file)) as address:
+    with _serving(file.parent, "--config", str(file)) as address:
         yield address

@@ -211,7 +211,7 @@ CLIENT_BLOCKS = [block for block in blocks(CLIENT_README) if block.language == "
 
 
 class _PageClients:
-    """What the blocks of client/README.md speak of without having made it: a client of the kind they use."""
+    """What the blocks of pages speak of without having made it: a client of the kind they use, a recorded call."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -228,7 +228,10 @@ class _PageClients:
                 "data": b"\x89PNG\r\n\x1a\n",
                 "grpc": grpc,
                 "time": __import__("time"),
+                "path": ROOT / "examples" / "replay-scripts.toml",
             }
+            if re.search(r"\bcall_id\b(?!=)", text):
+                names["call_id"] = self.sync.complete(self.sync.models()[0].name, "Hi").call_id
             code = compile(text, block.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
             made = eval(code, names)
             if inspect.isawaitable(made):
@@ -251,8 +254,10 @@ PAGE_BLOCKS = [
 
 
 @pytest.mark.parametrize("block", PAGE_BLOCKS, ids=lambda block: block.name)
-def test_a_block_of_the_docs_runs(block):
-    exec(compile(block.text, block.name, "exec"), {"path": ROOT / "examples" / "replay-scripts.toml"})
+async def test_a_block_of_the_docs_runs(block, replay_address, claude_address):
+    clients = _PageClients(claude_address if '"claude"' in block.text else replay_address)
+    with clients.sync:
+        await asyncio.wait_for(clients.run(block), timeout=20)
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.toml")), ids=lambda file: file.name)

@@ -93,9 +93,9 @@ async def test_mistakes_of_the_wire_form_and_of_the_request_are_reported_togethe
 
 async def test_a_field_that_is_not_enforced_yet_says_so():
     request = asking()
-    request.ceiling.tokens = 5
+    request.retry_policy.max_attempts = 5
     (violation,) = (await refused(request)).bad_request.field_violations
-    assert violation.field == "ceiling"
+    assert violation.field == "retry_policy"
     assert "not supported by this server yet" in violation.description
 
 

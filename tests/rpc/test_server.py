@@ -16,7 +16,14 @@ from modelmeter.v1 import model_service_pb2, model_service_pb2_grpc
 from modelmeter_server.engine.catalog import Catalog
 from modelmeter_server.engine.engine import Engine
 from modelmeter_server.rpc.listen import ListenError, TlsFiles, is_loopback
-from modelmeter_server.rpc.server import FLUSH_SECONDS, SERVICE, RpcServer, check_handlers, server_options
+from modelmeter_server.rpc.server import (
+    FLUSH_SECONDS,
+    LEDGER,
+    SERVICE,
+    RpcServer,
+    check_handlers,
+    server_options,
+)
 from tests.support.running_server import MODEL, Memory, asking, serving
 from tests.support.scripted_driver import Hold, ScriptedDriver, Written, answering
 
@@ -34,7 +41,7 @@ def new_server() -> RpcServer:
     return RpcServer(Engine(Catalog([MODEL]), {driver.name: driver}, Memory()))
 
 
-@pytest.mark.parametrize("name", ["", SERVICE, "liveness", "readiness"])
+@pytest.mark.parametrize("name", ["", SERVICE, LEDGER, "liveness", "readiness"])
 async def test_health_is_told_by_service(name):
     async with serving(ScriptedDriver(answering())) as running:
         stub = health_pb2_grpc.HealthStub(running.channel)
@@ -58,7 +65,7 @@ async def test_health_lists_every_service():
         stub = health_pb2_grpc.HealthStub(running.channel)
         listed = await stub.List(health_pb2.HealthListRequest(), timeout=5)
     assert {name: status.status for name, status in listed.statuses.items()} == dict.fromkeys(
-        ["", SERVICE, "liveness", "readiness"], SERVING
+        ["", SERVICE, LEDGER, "liveness", "readiness"], SERVING
     )
 
 

@@ -34,7 +34,10 @@ pytestmark = pytest.mark.xdist_group("sdks")
 GONE = {ANTHROPIC: ("temperature", "top_p", "top_k")}
 """Members that the SDK dropped with API version 2026-10-21; the version that is sent has them."""
 
-NOT_SENT = {"model", "call_id", "sensitivity", "labels", "schema_mode"}
+NOT_SENT = {
+    *("model", "call_id", "sensitivity", "labels", "schema_mode"),
+    *("effect", "ceiling", "replay_only"),
+}
 REFUSED: dict[str, dict[str, Any]] = {
     ANTHROPIC: {"seed": 7},
     BEDROCK: {"seed": 7, "top_k": 40, "end_user_id": "u-1"},

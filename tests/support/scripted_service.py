@@ -124,9 +124,12 @@ class ScriptedService(ModelServiceServicer):
         """Return a script that streams messages and then hangs."""
 
         async def script(_request: Any, context: Any) -> AsyncIterator[StreamCompleteResponse]:
-            for message in messages:
-                yield message
-            await self._hang(context, fence=False)
+            try:
+                for message in messages:
+                    yield message
+                await self._hang(context, fence=False)
+            finally:
+                self.cancelled.set()  # also when the client leaves while a message is being written
 
         return script
 

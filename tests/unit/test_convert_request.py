@@ -126,7 +126,8 @@ def _part(part: Any) -> message_pb2.Part:
         return message_pb2.Part(**{part.kind.value: medium})
     if isinstance(part, Continuation):
         return message_pb2.Part(continuation=_continuation(part))
-    fields = {name: getattr(part, name) for name in part.__struct_fields__}
+    # A mark stands on the proto's part, and these parts have none.
+    fields = {name: getattr(part, name) for name in part.__struct_fields__ if name != "cache_breakpoint"}
     if isinstance(part, ToolCallPart):
         return message_pb2.Part(tool_call=message_pb2.ToolCall(**fields))
     return message_pb2.Part(tool_result=message_pb2.ToolResult(**fields))

@@ -32,6 +32,7 @@ _BUFFER_BYTES = 256 * 1024
 _EXCEPTIONS: dict[Fault, type[httpx.RequestError]] = {
     Fault.POOL_TIMEOUT: httpx.PoolTimeout,
     Fault.REQUEST_LIMIT: httpx.LocalProtocolError,
+    Fault.NOT_ALLOWED: httpx.LocalProtocolError,
     Fault.DNS: httpx.ConnectError,
     Fault.REFUSED: httpx.ConnectError,
     Fault.CONNECT_FAILED: httpx.ConnectError,
