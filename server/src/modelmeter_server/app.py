@@ -136,7 +136,7 @@ def make_driver(provider: ProviderSettings) -> Driver:
         limits=provider.limits,
         resend_on_stale_connection=provider.resend_on_stale_connection,
         authenticator=_authenticator(provider, wire),
-        socket_age=provider.socket_age,
+        socket_age=provider.socket_seconds,
     )
 
 

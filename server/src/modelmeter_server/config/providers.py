@@ -254,7 +254,7 @@ def _refuse_shadow(entries: tuple[EntryPoint, ...]) -> None:
 
 
 def _read_socket_age(table: Table) -> dict[str, Any]:
-    return {"socket_age": table.seconds("socket_seconds", CONNECTION_AGE, zero=True) or None}
+    return {"socket_seconds": table.seconds("socket_seconds", CONNECTION_AGE, zero=True) or None}
 
 
 def _read_settings(table: Table, plugin: DriverPlugin) -> WireFormat | None:

@@ -104,7 +104,7 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether callers may ask for `name/model` without an alias."""
     resend_on_stale_connection: bool = True
     """Send once more when a reused connection dies before any byte of an answer."""
-    socket_age: float | None = CONNECTION_AGE
+    socket_seconds: float | None = CONNECTION_AGE
     """Seconds after which a session's WebSocket gets no other turn; `None` for no WebSockets."""
     proxy: Secret | None = None
     """URL of an HTTP proxy that opens tunnels; it may hold credentials."""
