@@ -9,6 +9,7 @@ import pytest
 import modelmeter
 from modelmeter import LostContactError, ModelmeterError, SessionEndReason, SessionTransport
 from modelmeter.v1 import completion_pb2, model_service_pb2, model_service_pb2_grpc, session_pb2, usage_pb2
+from tests.support.scripted_service import ScriptedService
 
 Response = model_service_pb2.SessionResponse
 OPENED = Response(
@@ -21,14 +22,15 @@ ENDED = Response(
 )
 
 
-class Service(model_service_pb2_grpc.ModelServiceServicer):
+class Service(ScriptedService):
     """Plays a session as a test says."""
 
     def __init__(self, play):
+        super().__init__()
         self.play = play
         self.heard = []
 
-    async def Session(self, requests, context):
+    async def Session(self, requests, context):  # type: ignore[override]  # writes by itself
         async def hear():
             message = await anext(requests)
             self.heard.append(message)

@@ -92,15 +92,13 @@ async def test_a_case_comes_to_what_it_should(case):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
 async def test_the_next_turn_goes_over_the_same_socket_only_if_that_is_fit_for_it(case):
     close = (case["ws"]["close"] or {}).get("code")
-    async with socket_server(
-        Reply(case["body_chunks"], close=close), Reply(answered("resp_next"))
-    ) as provider:
-        async with (
-            provider_service(provider) as service,
-            service.client.session("openai_responses") as session,
-        ):
-            await ask(session)
-            completion, end = await ask(session, previous_response_id="")
+    async with (
+        socket_server(Reply(case["body_chunks"], close=close), Reply(answered("resp_next"))) as provider,
+        provider_service(provider) as service,
+        service.client.session("openai_responses") as session,
+    ):
+        await ask(session)
+        completion, end = await ask(session, previous_response_id="")
     assert isinstance(completion, Completion)
     told = case["expect"].get("session", {})
     if "socket_reusable" in told:

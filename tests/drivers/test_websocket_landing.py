@@ -9,7 +9,7 @@ from modelmeter_server.drivers.http import Limits, Timeouts
 from tests.support import responses_events as responses
 from tests.support.provider_service import API_KEY
 from tests.support.socket_server import Reply, answered, frames, socket_server, wrapped
-from tests.support.socket_turns import Witness, line
+from tests.support.socket_turns import Witness, ended, line
 
 BEGUN = frames(responses.created())
 GENERATING = frames(responses.created(), responses.added(0, responses.message("")), responses.text(0, "par"))
@@ -142,6 +142,7 @@ async def test_an_error_with_a_number_waits_for_the_end_of_its_response():
         line(server) as way,
     ):
         failed = await way.fail()
+        assert failed.usage is not None
         assert (failed.kind, failed.usage.output_tokens, failed.certainty) == (
             Kind.UNUSABLE,
             8,
@@ -206,7 +207,7 @@ async def test_a_fault_of_our_own_keeps_the_bill_by_the_ladder():
     witness = Witness(fault=RuntimeError("planted"))
     async with socket_server(Reply(GENERATING, hold=True)) as server, line(server) as way:
         call = way.turn(witness=witness)
-        failed = await call.run()
+        failed = await ended(call)
     assert (failed.kind, failed.certainty) == (Kind.BUG, Certainty.UNKNOWN)
     assert str(call.fault) == "planted"
     assert "planted" not in failed.message
@@ -216,7 +217,7 @@ async def test_a_ledger_that_cannot_note_the_turn_keeps_it_from_leaving():
     witness = Witness(permit=False)
     async with socket_server() as server, line(server) as way:
         call = way.turn(witness=witness)
-        failed = await call.run()
+        failed = await ended(call)
     assert (failed.kind, call.attempts, server.asked) == (Kind.LEDGER_DOWN, (), [])
 
 

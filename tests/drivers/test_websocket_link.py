@@ -16,7 +16,7 @@ from tests.support.completion_requests import ask
 from tests.support.connect_proxy import ConnectProxy
 from tests.support.provider_service import API_KEY
 from tests.support.socket_server import Reply, answered, frames, socket_server, wrapped
-from tests.support.socket_turns import Witness, line
+from tests.support.socket_turns import Witness, ended, line
 
 GENERATING = frames(responses.created(), responses.text(0, "par"))
 
@@ -38,6 +38,7 @@ async def test_a_turn_that_generates_nothing_is_answered_empty():
     whole = responses.event("completed", response=responses.response(usage=responses.USAGE))
     async with socket_server(Reply(frames(responses.created(), whole))) as server, line(server) as way:
         answer = await way.answer(generate=False)
+    assert answer.usage is not None
     assert (answer.text, answer.usage.input_tokens) == ("", 30)
     assert server.asked[0].document["generate"] is False
 
@@ -56,7 +57,7 @@ async def test_a_cut_turn_closes_its_socket_and_the_next_one_opens_another():
     replies = Reply(GENERATING, hold=True), Reply(answered("r2", "clean"))
     async with socket_server(*replies) as server, line(server) as way:
         call = way.turn(witness=witness)
-        running = asyncio.create_task(call.run())
+        running = asyncio.create_task(ended(call))
         await witness.hear("progressed")
         call.cut(Cause.CALLER, "gone")
         failed = await running
@@ -74,7 +75,7 @@ async def test_a_turn_that_is_cut_while_it_connects_was_not_sent_and_leaves_noth
         silent.listen()
         async with line(f"http://127.0.0.1:{silent.getsockname()[1]}") as way:
             call = way.turn()
-            running = asyncio.create_task(call.run())
+            running = asyncio.create_task(ended(call))
             await asyncio.sleep(0)
             call.cut(Cause.DEADLINE, "late")
             failed = await running

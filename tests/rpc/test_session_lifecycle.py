@@ -162,6 +162,7 @@ async def test_a_deadline_ends_turn_and_session_before_it_passes():
     async with sessions(HELD) as served:
         async with served.open(timeout=1.0) as session:
             failed, end = await take(session)
+            assert isinstance(failed, ModelmeterError)
             assert (failed.kind, failed.code.name) == (ErrorKind.UNACCOUNTED, "DEADLINE_EXCEEDED")
             assert end.status == "error"
             await session.close()

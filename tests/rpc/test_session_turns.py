@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from modelmeter import CacheBreakpoint, Completion, Message, ToolResult
+from modelmeter import CacheBreakpoint, Completion, Message, ModelmeterError, Role, ToolResult
 from modelmeter.enums import Certainty, Disposition, ErrorKind
 from modelmeter.messages import Continuation
 from tests.support import responses_events as responses
@@ -131,6 +131,7 @@ async def test_a_second_refusal_is_the_last():
     ):
         await session.ask("a")
         failed, end = await take(session, "b")
+    assert isinstance(failed, ModelmeterError)
     assert (failed.kind, failed.attempts_total, end.status) == (ErrorKind.UNAVAILABLE, 2, "error")
 
 
@@ -165,7 +166,7 @@ async def test_a_transcript_holds_the_calls_of_tools_as_the_provider_sent_them()
     ):
         completion = await session.ask("look")
         await served.provider.closed.wait()
-        await session.ask([Message("user", (ToolResult("call_1", "seen"),))])
+        await session.ask([Message(Role.USER, (ToolResult("call_1", "seen"),))])
     assert completion.tool_calls[0].name == "look"
     assert [each.get("type") for each in served.provider.asked[1].document["input"]] == [
         None,

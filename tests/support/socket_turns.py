@@ -101,15 +101,20 @@ class Line:
 
     async def fail(self, *arguments: Any, **options: Any) -> Failure:
         """Run a turn that must fail."""
-        result = await self.run(*arguments, **options)
-        assert isinstance(result, Failure), result
-        return result
+        return await ended(self.turn(*arguments, **options))
 
     async def answer(self, *arguments: Any, **options: Any) -> Answer:
         """Run a turn that must be answered."""
         result = await self.run(*arguments, **options)
         assert isinstance(result, Answer), result
         return result
+
+
+async def ended(call: ProviderCall) -> Failure:
+    """Run a call that must fail."""
+    result = await call.run()
+    assert isinstance(result, Failure), result
+    return result
 
 
 @asynccontextmanager

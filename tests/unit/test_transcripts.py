@@ -25,6 +25,12 @@ def test_a_turn_comes_behind_all_turns_before_it(turns, last):
     assert texts(transcript.before(ask(last))) == [*expected, (Role.USER, last)]
 
 
+def messages_of(transcript):
+    messages = transcript.before(ask("b")).messages
+    assert messages is not None
+    return messages
+
+
 def test_a_first_turn_is_sent_as_it_is():
     request = ask("Hi")
     assert Transcript().before(request) is request
@@ -34,7 +40,7 @@ def test_a_continuation_stands_for_the_whole_answer():
     transcript = Transcript()
     state = Continuation("openai_responses", '[{"type":"reasoning"}]')
     transcript.add(ask("a"), Answer(text="x", continuation=state))
-    message = transcript.before(ask("b")).messages[1]
+    message = messages_of(transcript)[1]
     assert message == Message(Role.ASSISTANT, (state,))
 
 
@@ -42,7 +48,7 @@ def test_calls_without_a_continuation_are_kept_beside_the_text():
     transcript = Transcript()
     call = ToolCall(id="c", name="look", arguments_json="{}")
     transcript.add(ask_messages(Message(Role.USER, (TextPart("a"),))), Answer(text="x", tool_calls=(call,)))
-    parts = transcript.before(ask("b")).messages[1].parts
+    parts = messages_of(transcript)[1].parts
     assert parts == (TextPart("x"), ToolCallPart(id="c", name="look", arguments_json="{}"))
 
 
