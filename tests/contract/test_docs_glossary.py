@@ -228,6 +228,7 @@ WORDS = [
         model_service_pb2.CompleteRequest,
         (requests.CompletionRequest,),
         modelmeter.CompleteOptions,
+        only_core={"turn": "stands in SessionTurn, around the request"},
         only_proto=dict.fromkeys(
             ("retry_policy", "system_trust"),
             "is refused or judged while the request is read, and goes no further",

@@ -16,7 +16,7 @@ import modelmeter
 from modelmeter import Effect
 from modelmeter.errors import CeilingError
 from modelmeter.results import Standing
-from modelmeter_server.core.reservation import FRAME_TOKENS, MESSAGE_TOKENS
+from modelmeter_server.core.reservation import FRAME_TOKENS
 from tests.support.fault_server import FaultServer
 from tests.support.server_process import configuration, server_process
 from tests.support.telling_provider import Plan, TellingProvider, prompt

@@ -24,6 +24,7 @@ from modelmeter_server.rpc.server import RpcServer
 
 from .fault_server import FaultServer
 from .running_server import Memory
+from .socket_server import SocketServer
 
 DIALECT_FLAGS = ("hidden_output", "no_finish_reason")
 WIRES = WIRE_FORMATS | {
@@ -42,7 +43,8 @@ SHORT = Timeouts(pool=2, connect=2, write=5, first_byte=0.5, idle=0.3, tail=0.3,
 class ProviderService:
     """The service under test and the two ends around it."""
 
-    provider: FaultServer
+    provider: Any
+    """The scripted provider: a `FaultServer`, or a `SocketServer`."""
     client: modelmeter.AsyncClient
     drivers: dict[str, HttpDriver]
     memory: Memory
@@ -53,7 +55,7 @@ class ProviderService:
 
 @asynccontextmanager
 async def provider_service(
-    provider: FaultServer,
+    provider: FaultServer | SocketServer,
     *,
     timeouts: Timeouts = SHORT,
     limits: Limits | None = None,

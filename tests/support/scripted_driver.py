@@ -18,8 +18,7 @@ from modelmeter_server.core.errors import Failure, failure
 from modelmeter_server.core.models import Capabilities, ModelSpec
 from modelmeter_server.core.outcomes import Cause, Certainty, End, Ending, Kind, Stage
 from modelmeter_server.core.requests import CompletionRequest
-from modelmeter_server.drivers.driver import Observer, PreparedRequest
-from modelmeter_server.drivers.http_driver import LEDGER_DOWN
+from modelmeter_server.drivers.driver import LEDGER_DOWN, Observer, PreparedRequest
 
 
 @dataclass(frozen=True)

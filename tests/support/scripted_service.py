@@ -111,6 +111,12 @@ class ScriptedService(ModelServiceServicer):
         response: GetModelResponse = await self._take("GetModel", request, context)
         return response
 
+    async def Session(  # type: ignore[override]  # a script of it reads and writes by itself
+        self, request: Any, context: Any
+    ) -> None:
+        """Play the script, which gets the iterator of the requests."""
+        await self._take("Session", request, context)
+
     def hanging(self, *, fence: bool = False) -> Script:
         """Return a script that never answers, after the fence if asked for."""
 

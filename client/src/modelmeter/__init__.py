@@ -21,6 +21,7 @@ from ._credentials import tls_credentials
 from ._event_messages import EventOptions
 from ._ledger_requests import CallFilter, SpendOptions
 from ._requests import CompleteOptions, EmbedOptions, Prompt
+from ._session import AsyncSession, AsyncSessionTurn, SessionOptions
 from ._sync import Client, CompletionStream
 from ._sync_admin import Admin
 from ._sync_events import Events
@@ -28,6 +29,7 @@ from ._sync_ledger import Ledger
 from ._version import __version__
 from .administration import NewToken, Tenant, Token
 from .enums import (
+    BusyPolicy,
     CallState,
     Cause,
     Certainty,
@@ -52,6 +54,8 @@ from .enums import (
     SchemaMode,
     Scope,
     Sensitivity,
+    SessionEndReason,
+    SessionTransport,
     Stage,
     TokenState,
     ToolMode,
@@ -126,6 +130,7 @@ from .results import (
     TokenCount,
     Usage,
 )
+from .sessions import SessionEnd, SessionTotals, TurnEnd
 from .watched import Distribution, Event, EventBatch, Insights, InsightsSpend
 
 __all__ = [
@@ -138,10 +143,13 @@ __all__ = [
     "AsyncCompletionStream",
     "AsyncEvents",
     "AsyncLedger",
+    "AsyncSession",
+    "AsyncSessionTurn",
     "Attempt",
     "Audio",
     "Booking",
     "BugError",
+    "BusyPolicy",
     "CacheBreakpoint",
     "Cached",
     "CallCeiling",
@@ -220,6 +228,11 @@ __all__ = [
     "SchemaMode",
     "Scope",
     "Sensitivity",
+    "SessionEnd",
+    "SessionEndReason",
+    "SessionOptions",
+    "SessionTotals",
+    "SessionTransport",
     "Spend",
     "SpendOptions",
     "Stage",
@@ -240,6 +253,7 @@ __all__ = [
     "ToolMode",
     "ToolResult",
     "Trust",
+    "TurnEnd",
     "UnaccountedError",
     "UnavailableError",
     "UnreachableError",

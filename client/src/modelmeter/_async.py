@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar, Unpack
 
@@ -25,6 +26,7 @@ from ._requests import (
     stream_request,
 )
 from ._results import completion_from, embeddings_from, has_outcome, model_from, token_count_from
+from ._session import AsyncSession, SessionOptions, open_session, session_opening
 from ._status import error_at_end, error_from_rpc
 from ._stream import StreamProgress
 from .enums import Operation
@@ -254,6 +256,46 @@ class AsyncClient:
             yield stream
         finally:
             stream.cancel()
+
+    @asynccontextmanager
+    async def session(
+        self,
+        model: str,
+        *,
+        timeout: float | None = None,
+        metadata: Metadata | None = None,
+        **options: Unpack[SessionOptions],
+    ) -> AsyncIterator[AsyncSession]:
+        """Open a conversation of many turns; leaving the `async with` block closes it, and an exception cancels it.
+
+        Takes what `open_session` takes.
+        """
+        session = await self.open_session(model, timeout=timeout, metadata=metadata, **options)
+        try:
+            yield session
+        except BaseException:
+            session.cancel()
+            raise
+        else:
+            await session.close()
+
+    async def open_session(
+        self,
+        model: str,
+        *,
+        timeout: float | None = None,
+        metadata: Metadata | None = None,
+        **options: Unpack[SessionOptions],
+    ) -> AsyncSession:
+        """Open a conversation of many turns, which the caller closes.
+
+        See `SessionOptions`. `timeout` is for the session as a whole; left out, there is none.
+        """
+        opening = session_opening(model, **options)
+        call = self._stub.Session(
+            timeout=deadline(timeout, math.inf), metadata=call_metadata(metadata, self._token)
+        )
+        return await open_session(call, opening)
 
     async def count_tokens(
         self,

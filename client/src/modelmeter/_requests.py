@@ -151,13 +151,14 @@ def stream_request(
     """
     if flush_interval is None:
         return model_service_pb2.StreamCompleteRequest(request=request, from_sequence=from_sequence)
-    duration = _duration(flush_interval, "flush_interval")
+    duration = seconds_to_duration(flush_interval, "flush_interval")
     return model_service_pb2.StreamCompleteRequest(
         request=request, flush_interval=duration, from_sequence=from_sequence
     )
 
 
-def _duration(interval: float, name: str) -> Duration:
+def seconds_to_duration(interval: float, name: str) -> Duration:
+    """Return a Duration; raises ValueError, which names what it was for, for no number that one can hold."""
     if not abs(interval) <= _MOST_SECONDS:
         message = f"{name} is a number of seconds, not {interval}"
         raise ValueError(message)
@@ -342,7 +343,7 @@ def _tool(tool: Tool) -> message_pb2.Tool:
 def _breakpoint(mark: CacheBreakpoint | None) -> message_pb2.CacheBreakpoint | None:
     if mark is None:
         return None
-    return message_pb2.CacheBreakpoint(ttl=None if mark.ttl is None else _duration(mark.ttl, "ttl"))
+    return message_pb2.CacheBreakpoint(ttl=None if mark.ttl is None else seconds_to_duration(mark.ttl, "ttl"))
 
 
 def _tool_choice(choice: ToolChoice | ToolMode | str | None) -> message_pb2.ToolChoice | None:
@@ -389,7 +390,7 @@ def _part(part: object) -> message_pb2.Part:
             # Also when it says nothing: that it is there is the mark.
             proto.cache_breakpoint.SetInParent()
             if part.ttl is not None:
-                proto.cache_breakpoint.ttl.CopyFrom(_duration(part.ttl, "ttl"))
+                proto.cache_breakpoint.ttl.CopyFrom(seconds_to_duration(part.ttl, "ttl"))
             return proto
     wrong = f"{type(part).__name__} is no part of a message"
     raise TypeError(wrong)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from . import _wire, events, results
+from . import _wire, events, results, sessions
 from .messages import Continuation, ToolCall
 from .v1 import error_pb2
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         embedding_pb2,
         message_pb2,
         model_service_pb2,
+        session_pb2,
         token_count_pb2,
         usage_pb2,
     )
@@ -289,4 +290,29 @@ def embeddings_from(proto: embedding_pb2.Embeddings) -> results.Embeddings:
         settled=proto.settled,
         timings=timings_from(proto.timings),
         proto=proto,
+    )
+
+
+def totals_from(proto: session_pb2.SessionTotals) -> sessions.SessionTotals:
+    """Return what the turns of a session came to."""
+    return sessions.SessionTotals(
+        turns=proto.turns,
+        turns_completed=proto.turns_completed,
+        usage=usage_from(proto.usage),
+        certainty=_wire.CERTAINTY.member(proto.certainty),
+        cost_nano_units=dict(proto.cost_nano_units),
+        cost_certainty=_wire.CERTAINTY.member(proto.cost_certainty),
+    )
+
+
+def turn_end_from(proto: session_pb2.SessionTurnEnd) -> sessions.TurnEnd:
+    """Return how a turn ended, beside its outcome."""
+    previous, following = proto.previous_response_id, proto.next_previous_response_id
+    return sessions.TurnEnd(
+        turn=proto.turn,
+        status=proto.status,
+        previous_response_id=previous if proto.HasField("previous_response_id") else None,
+        connection=proto.connection,
+        next_previous_response_id=following if proto.HasField("next_previous_response_id") else None,
+        totals=totals_from(proto.totals),
     )

@@ -31,6 +31,8 @@ DETAILS_KEY = "grpc-status-details-bin"
 FENCE_KEY = "modelmeter-call-id"
 """The initial metadata that the server sends the moment the provider's request is written."""
 
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
 _Detail = TypeVar("_Detail", bound=Message)
 
 _BY_DISPOSITION = {
@@ -59,6 +61,16 @@ def error_from_rpc(error: grpc.RpcError, record: CallRecord) -> ModelmeterError:
     if any(key == FENCE_KEY for key, _ in failed.initial_metadata() or ()):
         record.started = True
     return error_without_outcome(record, failed.code(), failed.details() or "", raw_status=raw_status)
+
+
+def error_from_status(status: status_pb2.Status, record: CallRecord) -> ModelmeterError:
+    """Return the exception for a turn whose status came as a message; its `failed` stands in the record."""
+    details = list(status.details)
+    told = record.failed or _detail(details, error_pb2.ModelError)
+    if told is None or not has_outcome(told):
+        return error_without_outcome(record, grpc.StatusCode.OK)
+    code = _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
+    return _told(told, record, code, status.message, details, status.SerializeToString())
 
 
 def error_at_end(record: CallRecord) -> ModelmeterError:

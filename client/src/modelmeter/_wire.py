@@ -16,6 +16,7 @@ from .v1 import (
     ledger_service_pb2,
     message_pb2,
     model_service_pb2,
+    session_pb2,
     usage_pb2,
 )
 
@@ -76,6 +77,9 @@ SCHEMA_MODE = EnumMap(enums.SchemaMode, model_service_pb2.SchemaMode.DESCRIPTOR)
 MODEL_TASK = EnumMap(enums.ModelTask, model_service_pb2.ModelTask.DESCRIPTOR)
 EMBEDDING_INPUT_TYPE = EnumMap(enums.EmbeddingInputType, embedding_pb2.EmbeddingInputType.DESCRIPTOR)
 TOKEN_STATE = EnumMap(enums.TokenState, admin_service_pb2.TokenState.DESCRIPTOR)
+BUSY_POLICY = EnumMap(enums.BusyPolicy, session_pb2.BusyPolicy.DESCRIPTOR)
+SESSION_TRANSPORT = EnumMap(enums.SessionTransport, session_pb2.SessionTransport.DESCRIPTOR)
+SESSION_END_REASON = EnumMap(enums.SessionEndReason, session_pb2.SessionEndReason.DESCRIPTOR)
 REASONING_EFFORT = EnumMap(enums.ReasoningEffort, model_service_pb2.ReasoningEffort.DESCRIPTOR)
 ON_LANDED_ERROR = EnumMap(enums.OnLandedError, model_service_pb2.Effect.OnLandedError.DESCRIPTOR)
 CALL_STATE = EnumMap(enums.CallState, ledger_service_pb2.CallState.DESCRIPTOR)

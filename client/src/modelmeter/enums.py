@@ -254,6 +254,52 @@ class ToolMode(_Word):
 
 
 @unique
+class BusyPolicy(_Word):
+    """What becomes of a turn that is sent while another one is under way."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """The same as REFUSE."""
+    REFUSE = "REFUSE"
+    """It is refused, and nothing is sent."""
+    QUEUE = "QUEUE"
+    """It waits for its turn."""
+
+
+@unique
+class SessionTransport(_Word):
+    """How the turns of a session reach the provider."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """Not told."""
+    WEBSOCKET = "WEBSOCKET"
+    """Over one WebSocket at a time; the provider remembers the conversation as long as the socket lives."""
+    EMULATED = "EMULATED"
+    """By ordinary calls, each with all that was said."""
+
+
+@unique
+class SessionEndReason(_Word):
+    """Why a session ended."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """Not told."""
+    CLIENT_CLOSE = "CLIENT_CLOSE"
+    """The caller closed it, or left."""
+    TRANSPORT_ERROR = "TRANSPORT_ERROR"
+    """A turn failed on the way to the provider, and the session was to end with that."""
+    RESPONSE_FAILED = "RESPONSE_FAILED"
+    """A turn failed at the provider, and the session was to end with that."""
+    IDLE = "IDLE"
+    """No turn came for as long as the server waits."""
+    AGE = "AGE"
+    """It became as old as the server lets sessions become."""
+    DRAIN = "DRAIN"
+    """The server is shutting down."""
+    DEADLINE = "DEADLINE"
+    """The deadline of the session was near."""
+
+
+@unique
 class CallState(_Word):
     """How far a call has come in the ledger."""
 

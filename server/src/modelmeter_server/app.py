@@ -74,6 +74,11 @@ class App:
             open_reflection=identity is not None and identity.open_reflection,
             reflection=settings.server.reflection,
         )
+        self.engine.sessions.bound(
+            limit=settings.server.max_sessions,
+            idle_seconds=settings.server.session_idle_seconds,
+            age_seconds=settings.server.session_age_seconds,
+        )
         self._ledger: StoredLedger | None = None
         self._soft_limits: SoftLimits | None = None
         self._halts: HaltWatch | None = None
@@ -227,6 +232,7 @@ def make_driver(provider: ProviderSettings) -> Driver:
         limits=provider.limits,
         resend_on_stale_connection=provider.resend_on_stale_connection,
         authenticator=_authenticator(provider, wire),
+        socket_age=provider.socket_seconds,
     )
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         TokenCount,
         Usage,
     )
+    from modelmeter.sessions import SessionTotals
 
 Rows = list[tuple[str, str]]
 
@@ -65,6 +66,18 @@ def of_completion(completion: Completion) -> Rows:
         ("replayed", _REPLAYED if completion.replayed else ""),
         ("time", times(completion.timings)),
         ("call id", completion.call_id),
+    ]
+    return _told(rows)
+
+
+def of_totals(totals: SessionTotals) -> Rows:
+    """Return what the turns of a session came to."""
+    costs = [f"{Decimal(nanos) / 10**9:f} {currency}" for currency, nanos in totals.cost_nano_units.items()]
+    rows = [
+        ("turns", f"{totals.turns:,}, {totals.turns_completed:,} completed"),
+        ("tokens", tokens(totals.usage)),
+        ("certainty", f"{totals.certainty.value}: {_SURENESS.get(totals.certainty, 'not said')}"),
+        ("cost", ", ".join(costs)),
     ]
     return _told(rows)
 

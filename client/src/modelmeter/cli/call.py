@@ -187,7 +187,7 @@ def _show(outcome: Completion | ModelmeterError, answer: Answer, *, as_json: boo
             named = "completion" if isinstance(outcome, Completion) else "error"
             answer.finish(document(**{named: outcome}))
         elif isinstance(outcome, Completion):
-            answer.finish(_answer_text(outcome))
+            answer.finish(answer_text(outcome))
         else:
             answer.end_line()
     except BrokenPipeError:
@@ -197,7 +197,7 @@ def _show(outcome: Completion | ModelmeterError, answer: Answer, *, as_json: boo
         _show_bill(outcome, partial=answer.is_begun)
 
 
-def _answer_text(completion: Completion) -> str:
+def answer_text(completion: Completion) -> str:
     """Return what the model said: its text, then each tool call as one line of JSON."""
     calls = [json.dumps(plain(call), ensure_ascii=False) for call in completion.tool_calls]
     return "\n".join([*([completion.text] if completion.text else []), *calls])

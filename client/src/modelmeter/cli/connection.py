@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 
 import click
 
-from modelmeter import DEFAULT_TIMEOUT, Client, tls_credentials
+from modelmeter import DEFAULT_TIMEOUT, AsyncClient, Client, tls_credentials
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Client = TypeVar("_Client", Client, AsyncClient)
 
 
 def _named(_context: click.Context, _option: click.Parameter, address: str) -> str:
@@ -117,12 +118,25 @@ def connection_options(function: _Function) -> _Function:
     return function
 
 
+def connect_async(
+    address: str, *, tls: bool, ca_file: Path | None, timeout: float | None = None
+) -> AsyncClient:
+    """Return a client for asyncio for the server that the options name; raises what `connect` does."""
+    return _connected(AsyncClient, address, tls=tls, ca_file=ca_file, timeout=timeout)
+
+
 def connect(address: str, *, tls: bool, ca_file: Path | None, timeout: float | None = None) -> Client:
     """Return a client for the server that the options name. Raises click.UsageError for options that do not fit."""
+    return _connected(Client, address, tls=tls, ca_file=ca_file, timeout=timeout)
+
+
+def _connected(
+    kind: type[_Client], address: str, *, tls: bool, ca_file: Path | None, timeout: float | None
+) -> _Client:
     certificate, key = _said("client_cert"), _said("client_key")
     secure = tls or ca_file is not None or certificate is not None
     try:
-        return Client(
+        return kind(
             address,
             credentials=tls_credentials(ca_file=ca_file, certificate=certificate, key=key)
             if secure

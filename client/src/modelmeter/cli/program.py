@@ -17,6 +17,7 @@ from .count import count
 from .embed import embed
 from .ledger import ledger
 from .models import models
+from .session import session
 from .watch import watch
 
 ENTRY_POINTS = "modelmeter.commands"
@@ -60,3 +61,4 @@ program.add_command(embed)
 program.add_command(ledger)
 program.add_command(models)
 program.add_command(watch)
+program.add_command(session)

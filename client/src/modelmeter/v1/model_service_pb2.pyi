@@ -13,6 +13,7 @@ from modelmeter.v1 import completion_pb2 as _completion_pb2
 from modelmeter.v1 import embedding_pb2 as _embedding_pb2
 from modelmeter.v1 import error_pb2 as _error_pb2
 from modelmeter.v1 import message_pb2 as _message_pb2
+from modelmeter.v1 import session_pb2 as _session_pb2
 from modelmeter.v1 import token_count_pb2 as _token_count_pb2
 import builtins as _builtins
 import sys
@@ -593,6 +594,168 @@ class StreamCompleteResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
 Global___StreamCompleteResponse: _TypeAlias = StreamCompleteResponse  # noqa: Y015
+
+@_typing.final
+class SessionTurn(_message.Message):
+    """One turn of a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    PREVIOUS_RESPONSE_ID_FIELD_NUMBER: _builtins.int
+    GENERATE_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    previous_response_id: _builtins.str
+    """Absent: the turn goes on from where the session is. Empty: it begins a new conversation. Else it goes on from this
+    response of the provider's; with EMULATED transport that is refused.
+    """
+    generate: _builtins.bool
+    """False: the provider reads the prompt and writes nothing, so that a later turn is answered sooner. The completion
+    is empty. With EMULATED transport that is refused.
+    """
+    @_builtins.property
+    def request(self) -> Global___CompleteRequest:
+        """What is said in this turn; only what is new, for the session knows the rest. `model` may be empty, and names the
+        session's otherwise. `continuation` is refused: the session keeps it. `native_json` needs WEBSOCKET transport.
+        Instructions and tools hold for this turn alone.
+        """
+
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """How long the turn may take, waiting excluded; absent: until the deadline of the RPC."""
+
+    def __init__(
+        self,
+        *,
+        request: Global___CompleteRequest | None = ...,
+        previous_response_id: _builtins.str | None = ...,
+        generate: _builtins.bool | None = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_generate", b"_generate", "_previous_response_id", b"_previous_response_id", "generate", b"generate", "previous_response_id", b"previous_response_id", "request", b"request", "timeout", b"timeout"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_generate", b"_generate", "_previous_response_id", b"_previous_response_id", "generate", b"generate", "previous_response_id", b"previous_response_id", "request", b"request", "timeout", b"timeout"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__generate: _TypeAlias = _typing.Literal["generate"]  # noqa: Y015
+    _WhichOneofArgType__generate: _TypeAlias = _typing.Literal["_generate", b"_generate"]  # noqa: Y015
+    _WhichOneofReturnType__previous_response_id: _TypeAlias = _typing.Literal["previous_response_id"]  # noqa: Y015
+    _WhichOneofArgType__previous_response_id: _TypeAlias = _typing.Literal["_previous_response_id", b"_previous_response_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__generate) -> _WhichOneofReturnType__generate | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__previous_response_id) -> _WhichOneofReturnType__previous_response_id | None: ...
+
+Global___SessionTurn: _TypeAlias = SessionTurn  # noqa: Y015
+
+@_typing.final
+class SessionRequest(_message.Message):
+    """What a caller sends in a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPEN_FIELD_NUMBER: _builtins.int
+    TURN_FIELD_NUMBER: _builtins.int
+    CLOSE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def open(self) -> _session_pb2.SessionOpen:
+        """The first message, and no other."""
+
+    @_builtins.property
+    def turn(self) -> Global___SessionTurn:
+        """A turn."""
+
+    @_builtins.property
+    def close(self) -> _session_pb2.SessionClose:
+        """The last message. Ending the stream of requests is the same as an empty one."""
+
+    def __init__(
+        self,
+        *,
+        open: _session_pb2.SessionOpen | None = ...,
+        turn: Global___SessionTurn | None = ...,
+        close: _session_pb2.SessionClose | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["close", b"close", "message", b"message", "open", b"open", "turn", b"turn"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["close", b"close", "message", b"message", "open", b"open", "turn", b"turn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["open", "turn", "close"]  # noqa: Y015
+    _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
+
+Global___SessionRequest: _TypeAlias = SessionRequest  # noqa: Y015
+
+@_typing.final
+class SessionResponse(_message.Message):
+    """What the server sends in a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    OPENED_FIELD_NUMBER: _builtins.int
+    STARTED_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    REASONING_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    TURN_ENDED_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.str
+    """The call id of the turn that it is about; empty for the session as a whole."""
+    @_builtins.property
+    def opened(self) -> _session_pb2.SessionOpened:
+        """The session is open."""
+
+    @_builtins.property
+    def started(self) -> _completion_pb2.CompletionStarted:
+        """The turn has been sent to the provider. At most once for a turn."""
+
+    @_builtins.property
+    def text(self) -> _completion_pb2.TextDelta:
+        """More of the answer's text."""
+
+    @_builtins.property
+    def reasoning(self) -> _completion_pb2.ReasoningDelta:
+        """More of the model's reasoning."""
+
+    @_builtins.property
+    def tool_call(self) -> _completion_pb2.ToolCallDelta:
+        """More of one tool call."""
+
+    @_builtins.property
+    def usage(self) -> _completion_pb2.UsageSnapshot:
+        """What is known about the turn's usage so far."""
+
+    @_builtins.property
+    def turn_ended(self) -> _session_pb2.SessionTurnEnd:
+        """The turn is over."""
+
+    @_builtins.property
+    def ended(self) -> _session_pb2.SessionEnded:
+        """The session is over."""
+
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.str = ...,
+        opened: _session_pb2.SessionOpened | None = ...,
+        started: _completion_pb2.CompletionStarted | None = ...,
+        text: _completion_pb2.TextDelta | None = ...,
+        reasoning: _completion_pb2.ReasoningDelta | None = ...,
+        tool_call: _completion_pb2.ToolCallDelta | None = ...,
+        usage: _completion_pb2.UsageSnapshot | None = ...,
+        turn_ended: _session_pb2.SessionTurnEnd | None = ...,
+        ended: _session_pb2.SessionEnded | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "event", b"event", "opened", b"opened", "reasoning", b"reasoning", "started", b"started", "text", b"text", "tool_call", b"tool_call", "turn_ended", b"turn_ended", "usage", b"usage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "ended", b"ended", "event", b"event", "opened", b"opened", "reasoning", b"reasoning", "started", b"started", "text", b"text", "tool_call", b"tool_call", "turn_ended", b"turn_ended", "usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["opened", "started", "text", "reasoning", "tool_call", "usage", "turn_ended", "ended"]  # noqa: Y015
+    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
+
+Global___SessionResponse: _TypeAlias = SessionResponse  # noqa: Y015
 
 @_typing.final
 class CountTokensRequest(_message.Message):

@@ -58,6 +58,11 @@ class ModelServiceStub(object):
                 request_serializer=modelmeter_dot_v1_dot_model__service__pb2.EmbedRequest.SerializeToString,
                 response_deserializer=modelmeter_dot_v1_dot_model__service__pb2.EmbedResponse.FromString,
                 _registered_method=True)
+        self.Session = channel.stream_stream(
+                '/modelmeter.v1.ModelService/Session',
+                request_serializer=modelmeter_dot_v1_dot_model__service__pb2.SessionRequest.SerializeToString,
+                response_deserializer=modelmeter_dot_v1_dot_model__service__pb2.SessionResponse.FromString,
+                _registered_method=True)
         self.ListModels = channel.unary_unary(
                 '/modelmeter.v1.ModelService/ListModels',
                 request_serializer=modelmeter_dot_v1_dot_model__service__pb2.ListModelsRequest.SerializeToString,
@@ -121,6 +126,21 @@ class ModelServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Session(self, request_iterator, context):
+        """Holds a conversation: many turns, each with a call id and a bill of its own, on one socket of the provider's.
+
+        The first message opens the session, which the server confirms with `opened`. Each turn is answered by `started`,
+        deltas and usage snapshots, and exactly one `turn_ended`, with the completion or the error. A turn that fails does
+        not end the session. The last message is `ended`, once, whatever ended it; then the RPC is over, with OK.
+
+        The server keeps the id of the response that the next turn goes on from. Models whose provider has no such sockets
+        are asked by ordinary calls that carry all that was said; `opened` says so. Cancelling the RPC, or its deadline,
+        ends the turn under way as it ends a call. A bad opening ends the RPC with the status of `Complete`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListModels(self, request, context):
         """Lists the models that this deployment serves, in the order of their names.
         """
@@ -157,6 +177,11 @@ def add_ModelServiceServicer_to_server(servicer, server):
                     servicer.Embed,
                     request_deserializer=modelmeter_dot_v1_dot_model__service__pb2.EmbedRequest.FromString,
                     response_serializer=modelmeter_dot_v1_dot_model__service__pb2.EmbedResponse.SerializeToString,
+            ),
+            'Session': grpc.stream_stream_rpc_method_handler(
+                    servicer.Session,
+                    request_deserializer=modelmeter_dot_v1_dot_model__service__pb2.SessionRequest.FromString,
+                    response_serializer=modelmeter_dot_v1_dot_model__service__pb2.SessionResponse.SerializeToString,
             ),
             'ListModels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListModels,
@@ -281,6 +306,33 @@ class ModelService(object):
             '/modelmeter.v1.ModelService/Embed',
             modelmeter_dot_v1_dot_model__service__pb2.EmbedRequest.SerializeToString,
             modelmeter_dot_v1_dot_model__service__pb2.EmbedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Session(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/modelmeter.v1.ModelService/Session',
+            modelmeter_dot_v1_dot_model__service__pb2.SessionRequest.SerializeToString,
+            modelmeter_dot_v1_dot_model__service__pb2.SessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

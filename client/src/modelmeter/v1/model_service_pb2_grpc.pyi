@@ -65,6 +65,17 @@ class ModelServiceStub:
     One provider request, which is billed: errors and the initial metadata are those of `Complete`. An answer with a
     wrong number of vectors, or with a component that is no finite number, is UNUSABLE and keeps its bill.
     """
+    Session: _grpc.StreamStreamMultiCallable[_model_service_pb2.SessionRequest, _model_service_pb2.SessionResponse]
+    """Holds a conversation: many turns, each with a call id and a bill of its own, on one socket of the provider's.
+
+    The first message opens the session, which the server confirms with `opened`. Each turn is answered by `started`,
+    deltas and usage snapshots, and exactly one `turn_ended`, with the completion or the error. A turn that fails does
+    not end the session. The last message is `ended`, once, whatever ended it; then the RPC is over, with OK.
+
+    The server keeps the id of the response that the next turn goes on from. Models whose provider has no such sockets
+    are asked by ordinary calls that carry all that was said; `opened` says so. Cancelling the RPC, or its deadline,
+    ends the turn under way as it ends a call. A bad opening ends the RPC with the status of `Complete`.
+    """
     ListModels: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.ListModelsRequest, _model_service_pb2.ListModelsResponse]
     """Lists the models that this deployment serves, in the order of their names."""
     GetModel: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.GetModelRequest, _model_service_pb2.GetModelResponse]
@@ -106,6 +117,17 @@ class ModelServiceAsyncStub(ModelServiceStub):
 
     One provider request, which is billed: errors and the initial metadata are those of `Complete`. An answer with a
     wrong number of vectors, or with a component that is no finite number, is UNUSABLE and keeps its bill.
+    """
+    Session: _aio.StreamStreamMultiCallable[_model_service_pb2.SessionRequest, _model_service_pb2.SessionResponse]  # type: ignore[assignment]
+    """Holds a conversation: many turns, each with a call id and a bill of its own, on one socket of the provider's.
+
+    The first message opens the session, which the server confirms with `opened`. Each turn is answered by `started`,
+    deltas and usage snapshots, and exactly one `turn_ended`, with the completion or the error. A turn that fails does
+    not end the session. The last message is `ended`, once, whatever ended it; then the RPC is over, with OK.
+
+    The server keeps the id of the response that the next turn goes on from. Models whose provider has no such sockets
+    are asked by ordinary calls that carry all that was said; `opened` says so. Cancelling the RPC, or its deadline,
+    ends the turn under way as it ends a call. A bad opening ends the RPC with the status of `Complete`.
     """
     ListModels: _aio.UnaryUnaryMultiCallable[_model_service_pb2.ListModelsRequest, _model_service_pb2.ListModelsResponse]  # type: ignore[assignment]
     """Lists the models that this deployment serves, in the order of their names."""
@@ -169,6 +191,23 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
 
         One provider request, which is billed: errors and the initial metadata are those of `Complete`. An answer with a
         wrong number of vectors, or with a component that is no finite number, is UNUSABLE and keeps its bill.
+        """
+
+    @_abc_1.abstractmethod
+    def Session(
+        self,
+        request_iterator: _MaybeAsyncIterator[_model_service_pb2.SessionRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_model_service_pb2.SessionResponse], _abc.AsyncIterator[_model_service_pb2.SessionResponse]]:
+        """Holds a conversation: many turns, each with a call id and a bill of its own, on one socket of the provider's.
+
+        The first message opens the session, which the server confirms with `opened`. Each turn is answered by `started`,
+        deltas and usage snapshots, and exactly one `turn_ended`, with the completion or the error. A turn that fails does
+        not end the session. The last message is `ended`, once, whatever ended it; then the RPC is over, with OK.
+
+        The server keeps the id of the response that the next turn goes on from. Models whose provider has no such sockets
+        are asked by ordinary calls that carry all that was said; `opened` says so. Cancelling the RPC, or its deadline,
+        ends the turn under way as it ends a call. A bad opening ends the RPC with the status of `Complete`.
         """
 
     @_abc_1.abstractmethod

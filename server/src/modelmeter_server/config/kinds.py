@@ -22,6 +22,8 @@ class ProviderKind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its provider turns texts into vectors."""
     has_dialects: bool = False
     """Whether servers of this kind differ, as `dialect` tells."""
+    has_sockets: bool = False
+    """Whether its provider keeps the turns of a session on one WebSocket."""
     credentials: tuple[str, ...] = ()
     """What `credentials` may name in place of a key."""
     plugin: DriverPlugin | None = None
@@ -70,7 +72,10 @@ SUPPORTED = {
             credentials=(GOOGLE,),
         ),
         ProviderKind(
-            name=OPENAI_RESPONSES, base_url="https://api.openai.com/v1", key_example="OPENAI_API_KEY"
+            name=OPENAI_RESPONSES,
+            has_sockets=True,
+            base_url="https://api.openai.com/v1",
+            key_example="OPENAI_API_KEY",
         ),
         REPLAY,
     )

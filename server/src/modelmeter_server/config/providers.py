@@ -12,6 +12,7 @@ from modelmeter_server.drivers import google_credentials
 from modelmeter_server.drivers.bedrock import EXTRA, can_sign
 from modelmeter_server.drivers.http.endpoint import Endpoint, Proxy
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
+from modelmeter_server.drivers.instance import CONNECTION_AGE
 from modelmeter_server.drivers.plugin import DriverPlugin, SettingError
 
 from .dialects import default_dialect, read_dialect
@@ -102,6 +103,7 @@ class ProviderReader:
             "region": region,
             "limits": _read_bounds(table.table("limits"), Limits()),
             "resend_on_stale_connection": table.flag("resend_on_stale_connection", default=True),
+            **(_read_socket_age(table) if kind.has_sockets else {}),
             "proxy": Secret(proxy) if proxy and table.checked("proxy", proxy, Proxy.parse) else None,
             "ca_file": self._read_trust(table),
         }
@@ -249,6 +251,10 @@ def _refuse_shadow(entries: tuple[EntryPoint, ...]) -> None:
     if entries:
         problem = f"{distributions(entries)} claims this built-in kind"
         raise PluginRefused(problem, "uninstall it: a driver of another distribution needs a kind of its own")
+
+
+def _read_socket_age(table: Table) -> dict[str, Any]:
+    return {"socket_seconds": table.seconds("socket_seconds", CONNECTION_AGE, zero=True) or None}
 
 
 def _read_settings(table: Table, plugin: DriverPlugin) -> WireFormat | None:

@@ -25,6 +25,7 @@ from modelmeter_server.core.tenants import Tenant
 from modelmeter_server.drivers.bedrock import capabilities_of
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
 from modelmeter_server.drivers.http_driver import WireFormat
+from modelmeter_server.drivers.instance import CONNECTION_AGE
 from modelmeter_server.drivers.replay.book import ScriptBook
 from modelmeter_server.identity.jwt_verifier import JwtRules
 from modelmeter_server.rpc.listen import TlsFiles
@@ -46,6 +47,12 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long calls in flight may go on after SIGTERM. Kubernetes kills 30 s after it by default."""
     max_concurrent_calls: int = 1000
     """Calls in flight before new ones are shed as OVERLOADED."""
+    max_sessions: int = 1000
+    """Sessions that are open at once before another is shed as OVERLOADED."""
+    session_idle_seconds: float = 900.0
+    """How long a session may wait for its next turn."""
+    session_age_seconds: float = 86_400.0
+    """How old a session may become; it ends between turns."""
     allow_insecure: bool = False
     """Serve without TLS on addresses that other machines can reach."""
     tls: TlsFiles | None = None
@@ -107,6 +114,8 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether callers may ask for `name/model` without an alias."""
     resend_on_stale_connection: bool = True
     """Send once more when a reused connection dies before any byte of an answer."""
+    socket_seconds: float | None = CONNECTION_AGE
+    """Seconds after which a session's WebSocket gets no other turn; `None` for no WebSockets."""
     proxy: Secret | None = None
     """URL of an HTTP proxy that opens tunnels; it may hold credentials."""
     ca_file: Path | None = None

@@ -124,6 +124,8 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True):
     """The answer is the arguments of the forced tool, never text."""
     enforce: bool = True
     """Check the document, not only that it parses."""
+    may_be_empty: bool = False
+    """Nothing was to be generated, so that an empty answer is one."""
 
 
 FREE_TEXT = Expectation()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from .embeddings import EmbeddingRequest
-    from .requests import CompletionRequest, Continuation, Message, Part, Tool, ToolChoice
+    from .requests import CompletionRequest, Continuation, Message, Part, Tool, ToolChoice, TurnScope
 
 FIELD_PREFIX = b"modelmeter.field.v1\n"
 """What is hashed before a field, so that no other hash of the same bytes is equal."""
@@ -49,6 +49,7 @@ FIELDS = (
     "inputs",
     "dimensions",
     "input_type",
+    "turn",
 )
 """The fields that a digest covers, in the order in which a difference is looked for."""
 
@@ -133,6 +134,7 @@ def completion_fields(request: CompletionRequest, identity: str) -> dict[str, Va
         "reasoning_effort": None if effort is None else effort.name,
         "provider_options_json": request.provider_options_json or None,
         "continuation": None if request.continuation is None else _continuation(request.continuation),
+        "turn": None if request.turn is None else _turn(request.turn),
     }
 
 
@@ -146,6 +148,10 @@ def embedding_fields(request: EmbeddingRequest, identity: str) -> dict[str, Valu
         "dimensions": request.dimensions,
         "input_type": None if request.input_type is None else request.input_type.name,
     }
+
+
+def _turn(turn: TurnScope) -> Value:
+    return _record(previous_response_id=turn.previous_response_id, generate=turn.generate)
 
 
 def _messages(messages: tuple[Message, ...] | None) -> Value | None:

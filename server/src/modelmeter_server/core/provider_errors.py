@@ -15,6 +15,7 @@ from .json_text import NotJson, loads_lenient
 from .lenient import word
 from .outcomes import Cause, Code, Kind, Stage
 from .retry_delay import retry_delay
+from .session_frames import CONNECTION_LIMIT
 from .text import cut_utf8
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ class ProviderError(msgspec.Struct, frozen=True, kw_only=True):
 
     def http_status(self) -> int:
         """Return the status of the HTTP answer that this error stands for: its own number, else by its type."""
+        if self.code == CONNECTION_LIMIT:
+            return 503  # whatever status it names: nothing is wrong with the turn, another socket takes it (R-W1)
         if self.status is not None:
             return self.status
         # In any of its words: `api_error` with the code `insufficient_quota` is about money.
@@ -163,8 +166,17 @@ def _from_object(error: dict[str, object], document: dict[str, object]) -> Provi
         code=words[-1] or None,
         status=status,
         reasons=tuple(_reasons(error.get("details"))),
-        retry_after=retry_delay(_no_header, document),
+        retry_after=retry_delay(_headers_within(error, document), document),
     )
+
+
+def _headers_within(error: dict[str, object], document: dict[str, object]) -> Callable[[str], str | None]:
+    """Return a look-up in the headers that an error frame of a WebSocket brings along, beside the error or in it."""
+    told = [each for each in (document.get("headers"), error.get("headers")) if isinstance(each, dict)]
+    if not told:
+        return _no_header
+    headers = {name.lower(): word(value) for each in told for name, value in each.items()}
+    return headers.get
 
 
 def _reasons(details: object) -> Iterator[str]:

@@ -175,6 +175,16 @@ class CallCeiling(msgspec.Struct, frozen=True, kw_only=True):
     """ISO 4217; required with `nano_units`."""
 
 
+class TurnScope(msgspec.Struct, frozen=True, kw_only=True):
+    """How a request stands in a session, whose provider remembers what was said before."""
+
+    previous_response_id: str | None = None
+    """As asked: `None` goes on from where the session is, empty begins anew."""
+    generate: bool = True
+    context_tokens: int = 0
+    """About how much of what was said before the provider reads again; for the reservation alone."""
+
+
 class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One call of a model, as asked. Exactly one of `text`, `messages`, `native_json` is set."""
 
@@ -209,3 +219,5 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     ceiling: CallCeiling | None = None
     replay_only: bool = False
     """Answer from the journal or not at all."""
+    turn: TurnScope | None = None
+    """Set for a turn of a session that has a socket."""

@@ -89,13 +89,14 @@ def hold_for(
     reserve_factor: int = 1,
     tokens_per_second: int = MAX_TOKENS_PER_SECOND,
     abort_stops_billing: bool = True,
+    context_tokens: int = 0,
 ) -> Hold:
     """Return what to hold for a request whose output is limited to `output_tokens`.
 
     `reserve_factor` multiplies the bound on the input: with the provider's own tools a call reads its prompt again
-    with every result.
+    with every result. `context_tokens` are what a session's provider remembers, and reads and bills again.
     """
-    read = min(MOST_TOKENS, input_bound(request, provider_kind) * reserve_factor)
+    read = min(MOST_TOKENS, (input_bound(request, provider_kind) + context_tokens) * reserve_factor)
     output = min(MOST_TOKENS, output_tokens)
     rates = dearest(price, read, request) if price is not None else Rates(0, 0)
     return _hold(read, output, rates, price, tokens_per_second, abort_stops_billing)

@@ -66,6 +66,8 @@ def judge(draft: Draft, expectation: Expectation) -> Answer | Failure:
         return _answer(draft)
     if expectation.schema_check is not None:
         return _judge_native(draft, expectation)
+    if expectation.may_be_empty:
+        return _answer(draft)
     if not draft.text and draft.stop not in (Stop.LENGTH, Stop.SEQUENCE):
         return _unusable(draft, "the answer holds neither text nor a tool call")
     return _answer(draft)

@@ -9,6 +9,7 @@ import msgspec
 
 from modelmeter_server.core.accumulators import Accumulator
 from modelmeter_server.core.answers import Answer
+from modelmeter_server.core.requests import CompletionRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from modelmeter_server.core.errors import Failure, FieldViolation
     from modelmeter_server.core.models import Capabilities, ModelSpec
     from modelmeter_server.core.outcomes import Cause
-    from modelmeter_server.core.requests import CompletionRequest
+
+
+LEDGER_DOWN = "the ledger could not note the request, so nothing was sent; this server's log tells why"
 
 
 class RequestRefused(Exception):
@@ -118,6 +121,58 @@ class Driver(Protocol):
 
     async def aclose(self) -> None:
         """Close all connections."""
+
+
+class TurnTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """How one turn of a session stands to the turns before it."""
+
+    expand: Callable[[CompletionRequest], CompletionRequest]
+    """Put the turn's request into its place: itself, or behind all that was said before. Pure, for any thread."""
+    previous_response_id: str | None = None
+    """The response that the provider goes on from."""
+    generate: bool = True
+    """Without it the provider reads the prompt and writes nothing."""
+
+
+class TurnListener(Protocol):
+    """Hears what happens on a session's socket while a turn is under way. Called on the event loop; must not block."""
+
+    def sending(self, connection: int) -> None:
+        """The turn is about to be sent over this socket of the session."""
+
+    def send_failed(self) -> None:
+        """There was no socket to send it over."""
+
+    def frame(self, data: bytes) -> None:
+        """A frame came."""
+
+    def transport_failed(self) -> None:
+        """The socket ended within the turn."""
+
+
+class SessionLink(Protocol):
+    """A session's way to its provider: sockets, at most one at a time, which remember what went over them."""
+
+    @property
+    def connection(self) -> int:
+        """Return the number of the socket that was opened last, from 1; 0 before the first."""
+
+    def is_ready(self) -> bool:
+        """Say whether the next turn goes over the socket that is open; one that is too old or dead is closed now."""
+
+    def turn(self, terms: TurnTerms, listener: TurnListener) -> Driver:
+        """Return the driver of one turn; one turn at a time."""
+
+    def close(self) -> None:
+        """Close the socket, between turns."""
+
+
+@runtime_checkable
+class SessionDriver(Protocol):
+    """A driver that can keep a session's turns on one socket."""
+
+    def open_link(self) -> SessionLink | None:
+        """Return a session's way to the provider; `None` where the deployment has no such way."""
 
 
 @runtime_checkable

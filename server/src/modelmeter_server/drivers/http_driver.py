@@ -26,19 +26,20 @@ from modelmeter_server.core.sse import EventTooLarge
 from modelmeter_server.core.text import cut_utf8, scrub, well_formed
 
 from .authentication import AuthenticatedExchange, Authenticator, CredentialsError
-from .driver import Observer, PreparedRequest, ProviderCall, RequestRefused
+from .driver import LEDGER_DOWN, Observer, PreparedRequest, ProviderCall, RequestRefused, SessionLink
 from .http import Endpoint, ExchangeEnd, Fault, HttpRequest, Limits, Pool, ResponseHead, Timeouts
+from .instance import CONNECTION_AGE, Instance
 from .known_answer import KnownAnswer
 from .lookup import EndedCall, NotReconcilable, Reconciler, Told, cannot_tell, look_up
 from .provider_words import without_keys
 
 if TYPE_CHECKING:
+    import ssl
+
     from modelmeter_server.core.answers import Answer, Expectation
 
 OVERLOAD_RETRY_SECONDS = 1.0
 """What a caller is told to wait when the pool has no room: about the time in which calls come and go."""
-
-LEDGER_DOWN = "the ledger could not note the request, so nothing was sent; this server's log tells why"
 
 _REQUEST_ID_HEADERS = (
     "request-id",
@@ -97,6 +98,8 @@ class WireFormat(msgspec.Struct, frozen=True, kw_only=True):
     """What an HTTP status other than 2xx means; takes what `failure_from_http` takes."""
     count: Callable[[PreparedRequest, ModelSpec, str], PreparedRequest] | None = None
     """Turn a prepared completion into the request that counts its input, given the base path. Pure."""
+    link: Callable[[Instance], SessionLink] | None = None
+    """How a session keeps its turns on one socket; `None` where there is no such way."""
     embed: Callable[[EmbeddingRequest, ModelSpec, str], PreparedRequest] | None = None
     """Encode a batch of texts, given the base path. Pure; raises RequestRefused."""
 
@@ -115,8 +118,12 @@ class HttpDriver:
         limits: Limits | None = None,
         resend_on_stale_connection: bool = True,
         authenticator: Authenticator | None = None,
+        socket_age: float | None = CONNECTION_AGE,
     ) -> None:
-        """Open no connection yet. Without a key or an authenticator no authentication is sent."""
+        """Open no connection yet. Without a key or an authenticator no authentication is sent.
+
+        `socket_age`: seconds after which a session's socket gets no other turn; `None` for no sockets at all.
+        """
         self.name = name
         self.kind = wire.kind
         self.capabilities = wire.capabilities
@@ -129,6 +136,8 @@ class HttpDriver:
         )
         self._key = key
         self._authenticator = authenticator
+        self._socket_age = socket_age
+        self._contexts: list[ssl.SSLContext | None] = []
 
     def prepare(self, request: CompletionRequest, model: ModelSpec) -> PreparedRequest:
         """Turn a checked request into the provider's body. Raises RequestRefused, also for a body that is too large."""
@@ -201,6 +210,29 @@ class HttpDriver:
             await look_up(self._pool, target, headers, most_bytes=limit, scrub=self._scrub)
         )
 
+    def open_link(self) -> SessionLink | None:
+        """See `SessionDriver`. Credentials that have to be renewed do not go over sockets."""
+        if self._wire.link is None or self._socket_age is None or self._authenticator is not None:
+            return None
+        if not self._contexts:
+            self._contexts.append(
+                self._endpoint.ssl_context()
+            )  # reads the trust store: once, not for each session
+        return self._wire.link(
+            Instance(
+                base=self,
+                endpoint=self._endpoint,
+                context=self._contexts[0],
+                target=self._target,
+                headers=self._authentication,
+                accumulator=self._wire.accumulator,
+                scrub=self._scrub,
+                timeouts=self._timeouts,
+                limits=self._limits,
+                age=self._socket_age,
+            )
+        )
+
     async def aclose(self) -> None:
         """Close all connections."""
         await self._pool.aclose()
@@ -211,10 +243,11 @@ class HttpDriver:
         return self._pool
 
     def _request(self, prepared: PreparedRequest) -> HttpRequest:
-        headers = [("content-type", "application/json"), *prepared.headers]
-        if self._key is not None:
-            headers.append(self._wire.authenticate(self._key.reveal()))
-        return HttpRequest("POST", self._target(prepared.target), tuple(headers), prepared.body)
+        headers = (("content-type", "application/json"), *prepared.headers, *self._authentication())
+        return HttpRequest("POST", self._target(prepared.target), headers, prepared.body)
+
+    def _authentication(self) -> tuple[tuple[str, str], ...]:
+        return () if self._key is None else (self._wire.authenticate(self._key.reveal()),)
 
     def _target(self, path: str) -> str:
         """Join base path and path; both `https://host` and `https://host/v1` are common spellings of a base URL."""

@@ -72,6 +72,7 @@ WIRE_FORMATS = {
             encode=openai_responses.encode,
             accumulator=OpenAIResponsesAccumulator,
             authenticate=key_header("authorization"),
+            link=openai_responses.WebSocketLink,
             reconciler=openai_responses.RECONCILER,
             count=openai_responses.count,
             embed=openai_embeddings.embed,

@@ -21,6 +21,7 @@ from .halting import concerns, sentence
 from .inflight import InFlight
 from .plan import Plan, Refused, check_tenant, find_model, plan, with_terms
 from .reconcile import Reconciliation
+from .sessions import Sessions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -73,6 +74,7 @@ class Engine:
         self.telemetry = telemetry
         self.catalog = catalog
         self.reconciliation = Reconciliation(catalog, drivers)
+        self.sessions = Sessions(self, drivers)
         self._drivers = drivers
         self._recorder = recorder
         self._counts = CountLog()
@@ -122,13 +124,17 @@ class Engine:
         deltas: bool = False,
         violations: Sequence[FieldViolation] = (),
         prefix: str = "",
+        via: Callable[[Driver], Driver] | None = None,
+        refusal: Failure | None = None,
         tenant: Tenant = OPEN,
     ) -> Call:
         """Start a completion; it runs whether or not anyone waits for it.
 
         `budget` is how many seconds the caller waits, `None` for any time; `deltas` keeps deltas for a `LiveFeed`.
         `violations` are mistakes found before, and `prefix` leads to the request's fields in the caller's message;
-        both end up in the refusal, with the engine's own findings. `tenant` says what the caller may ask for.
+        both end up in the refusal, with the engine's own findings. `via` puts another driver in the place of the
+        model's own, as for a turn of a session; `refusal` is why it cannot be sent at all. `tenant` says what the
+        caller may ask for.
         """
         return self._start(
             request,
@@ -141,6 +147,8 @@ class Engine:
             deltas=deltas,
             found=violations,
             prefix=prefix,
+            via=via,
+            refusal=refusal,
         )
 
     def count(
@@ -201,10 +209,12 @@ class Engine:
         found: Sequence[FieldViolation],
         deltas: bool = False,
         prefix: str = "",
+        via: Callable[[Driver], Driver] | None = None,
+        refusal: Failure | None = None,
     ) -> Call:
-        refusal = self._shed()
+        refusal = refusal or self._shed()
         work = functools.partial(
-            self._plan, make=make, refusal=refusal, found=found, prefix=prefix, tenant=tenant
+            self._plan, make=make, refusal=refusal, found=found, prefix=prefix, tenant=tenant, via=via
         )
         provider_budget = None if budget is None else budget - headroom(budget)
         planner = self._planner if refusal is None and is_large else None
@@ -256,6 +266,7 @@ class Engine:
         found: Sequence[FieldViolation],
         prefix: str,
         tenant: Tenant,
+        via: Callable[[Driver], Driver] | None,
     ) -> Plan:
         if refusal is not None:
             raise Refused(refusal)
@@ -264,7 +275,8 @@ class Engine:
         model = find_model(self.catalog, request.model, found, f"{prefix}model", tenant=tenant)
         check_tenant(request.sensitivity, tenant)
         call.model = model
-        call.driver = self._drivers[model.provider]
+        driver = self._drivers[model.provider]
+        call.driver = driver if via is None else via(driver)
         call.tables = self.catalog.price_tables(model.provider)
         return make(request, model, call.driver, found, prefix)
 
@@ -296,7 +308,9 @@ class Engine:
         Return how many were cut. May be called again with a smaller limit to hurry.
         """
         self._draining = True
+        self.sessions.drain()
         cut = await self._inflight.drain(limit)
+        await self.sessions.settled()
         self._planner.shutdown(wait=False, cancel_futures=True)
         return cut
 

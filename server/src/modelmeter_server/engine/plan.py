@@ -151,6 +151,7 @@ def completion_hold(request: CompletionRequest, model: ModelSpec) -> Hold:
         reserve_factor=model.reserve_factor,
         tokens_per_second=model.max_tokens_per_second,
         abort_stops_billing=model.abort_stops_billing,
+        context_tokens=0 if request.turn is None else request.turn.context_tokens,
     )
 
 

@@ -6,12 +6,10 @@ repeats the call by itself (gRFC A6), whatever its retry policy says.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 import grpc
-import msgspec
 
 from modelmeter.v1 import model_service_pb2, model_service_pb2_grpc
 from modelmeter_server.core.answers import Answer
@@ -19,11 +17,9 @@ from modelmeter_server.core.calls import CallOutcome
 from modelmeter_server.core.errors import OWN_FAULT, Failure
 from modelmeter_server.core.outcomes import Cause
 from modelmeter_server.core.token_count import costless_outcome
-from modelmeter_server.engine.bill import spoiled
 from modelmeter_server.engine.call import LATE
 from modelmeter_server.engine.plan import Refused, find_model, mistaken
 from modelmeter_server.engine.stream import FLUSH_INTERVAL, LiveFeed, Started
-from modelmeter_server.telemetry.log import get_logger
 
 from .boundary import current_call_id
 from .convert_answer import event_from, fill_completion
@@ -31,11 +27,15 @@ from .convert_count import fill_count
 from .convert_embedding import embedding_request, fill_embeddings
 from .convert_model import fill_model
 from .convert_request import Violations, completion_request, flush_interval, from_sequence
+from .delivery import Fill, delivered
 from .identity import current_tenant
 from .paging import page_size, page_token, position
+from .session_service import SessionRpc
 from .status import fill_in_band, trailer
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from grpc.aio import ServicerContext
 
     from modelmeter.v1.model_service_pb2 import (
@@ -49,19 +49,16 @@ if TYPE_CHECKING:
         GetModelResponse,
         ListModelsRequest,
         ListModelsResponse,
+        SessionRequest,
+        SessionResponse,
         StreamCompleteRequest,
         StreamCompleteResponse,
     )
     from modelmeter_server.engine.call import Call
     from modelmeter_server.engine.engine import Engine
 
-_log = get_logger(__name__)
-
 CALL_ID_KEY: Final = "modelmeter-call-id"
 """Initial metadata with the call's id: the sign that the provider's request was written."""
-
-
-_Fill = Callable[[CallOutcome, Any], None]
 
 
 class ModelService(model_service_pb2_grpc.ModelServiceServicer):
@@ -132,6 +129,16 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
             _leave(call, context, error)
             raise
 
+    async def Session(  # type: ignore[override]  # writes by itself, as StreamComplete
+        self,
+        requests: AsyncIterator[SessionRequest],
+        context: ServicerContext[SessionRequest, SessionResponse],
+    ) -> None:
+        """Hold a conversation of many turns."""
+        refused = await SessionRpc(self._engine, requests, context).run()
+        if refused is not None:
+            await _refuse(context, refused)
+
     async def ListModels(
         self, request: ListModelsRequest, context: ServicerContext[ListModelsRequest, ListModelsResponse]
     ) -> ListModelsResponse:
@@ -161,7 +168,7 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
 
 
 async def _answer(
-    call: Call, context: ServicerContext[Any, Any], fill: _Fill, *, is_free: bool = False
+    call: Call, context: ServicerContext[Any, Any], fill: Fill, *, is_free: bool = False
 ) -> None:
     """Wait for a call's outcome and write its answer with `fill`; a failure ends the RPC.
 
@@ -175,7 +182,7 @@ async def _answer(
     except BaseException as error:
         _leave(call, context, error)
         raise
-    outcome = _delivered(fill, outcome)
+    outcome = delivered(fill, outcome)
     if is_free:
         outcome = costless_outcome(outcome)
     if isinstance(outcome.result, Failure):
@@ -196,24 +203,12 @@ async def _relay(feed: LiveFeed, context: ServicerContext[Any, Any]) -> None:
 async def _finish(outcome: CallOutcome, context: ServicerContext[Any, Any]) -> None:
     response = model_service_pb2.StreamCompleteResponse()
     if isinstance(outcome.result, Answer):
-        outcome = _delivered(partial(fill_completion, response.completion), outcome)
+        outcome = delivered(partial(fill_completion, response.completion), outcome)
     if isinstance(outcome.result, Failure):
         fill_in_band(response.failed, outcome, outcome.result)
         await context.write(response)
         await _abort(context, outcome, outcome.result)
     await context.write(response)
-
-
-def _delivered(fill: _Fill, outcome: CallOutcome) -> CallOutcome:
-    """Write an answer into its message; if that fails, which is our fault, the outcome keeps its bill."""
-    if not isinstance(outcome.result, Answer):
-        return outcome
-    try:
-        fill(outcome, outcome.result)
-    except Exception:  # noqa: BLE001 - the answer is lost, its bill must not be
-        _log.exception("an answer cannot be written", call_id=outcome.call_id)
-        return msgspec.structs.replace(outcome, result=spoiled(outcome.result))
-    return outcome
 
 
 def _remaining(context: ServicerContext[Any, Any]) -> float | None:

@@ -76,14 +76,20 @@ class Trailer(msgspec.Struct, frozen=True):
 
 def trailer(outcome: CallOutcome, failed: Failure) -> Trailer:
     """Return the status of a failed call; `failed` is the outcome's result."""
-    message = sentence(outcome.model_asked, failed)
-    status = Status(code=int(failed.code), message=message)
-    _fill_details(status, outcome, failed)
+    status = status_of(outcome, failed)
+    message = status.message
     metadata: list[tuple[str, str | bytes]] = [(DETAILS_KEY, status.SerializeToString())]
     pushback = _pushback(failed)
     if pushback is not None:
         metadata.append((PUSHBACK_KEY, pushback))
     return Trailer(_CODES[int(failed.code)], message, tuple(metadata))
+
+
+def status_of(outcome: CallOutcome, failed: Failure) -> Status:
+    """Return the status of a failed call with its details, small enough for a trailer."""
+    status = Status(code=int(failed.code), message=sentence(outcome.model_asked, failed))
+    _fill_details(status, outcome, failed)
+    return status
 
 
 def lookup_trailer(failed: Failure) -> Trailer:

@@ -12,6 +12,7 @@ from modelmeter.v1 import (
     error_pb2,
     message_pb2,
     model_service_pb2,
+    session_pb2,
     usage_pb2,
 )
 from modelmeter_server.core.answers import Finish
@@ -21,6 +22,7 @@ from modelmeter_server.core.outcomes import Cause, Certainty, Disposition, Kind,
 from modelmeter_server.core.pricing import CostSource
 from modelmeter_server.core.requests import ReasoningEffort, Role, SchemaMode, Sensitivity, ToolMode
 from modelmeter_server.core.tokens import TokenState
+from modelmeter_server.engine.session import SessionEnd
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -56,6 +58,7 @@ TOKEN_STATES = numbers(TokenState, admin_service_pb2.TokenState, "TOKEN_STATE_")
 ROLES = numbers(Role, message_pb2.Role, "ROLE_")
 TASKS = numbers(Task, model_service_pb2.ModelTask, "MODEL_TASK_")
 INPUT_TYPES = numbers(InputType, embedding_pb2.EmbeddingInputType, "EMBEDDING_INPUT_TYPE_")
+SESSION_END_REASONS = numbers(SessionEnd, session_pb2.SessionEndReason, "SESSION_END_REASON_")
 
 KIND_WORDS = members(KINDS)
 SENSITIVITY_WORDS = members(SENSITIVITIES)
@@ -64,3 +67,8 @@ REASONING_EFFORT_WORDS = members(REASONING_EFFORTS)
 TOOL_MODE_WORDS = members(TOOL_MODES)
 ROLE_WORDS = members(ROLES)
 INPUT_TYPE_WORDS = members(INPUT_TYPES)
+BUSY_POLICY_WORDS: Mapping[int, bool] = {
+    session_pb2.BUSY_POLICY_REFUSE: False,
+    session_pb2.BUSY_POLICY_QUEUE: True,
+}
+"""Whether turns wait."""

@@ -4,5 +4,6 @@ from .capabilities import CAPABILITIES
 from .count import count
 from .encode import encode
 from .reconcile import RECONCILER
+from .websocket_link import WebSocketLink
 
-__all__ = ["CAPABILITIES", "RECONCILER", "count", "encode"]
+__all__ = ["CAPABILITIES", "RECONCILER", "WebSocketLink", "count", "encode"]

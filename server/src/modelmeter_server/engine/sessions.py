@@ -1,0 +1,124 @@
+"""The sessions that are open: admitted up to a limit, told when the server shuts down, ended one by one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from modelmeter_server.core.errors import FieldViolation, failure
+from modelmeter_server.core.models import Task
+from modelmeter_server.core.outcomes import Cause, Kind
+from modelmeter_server.core.tenants import OPEN
+from modelmeter_server.drivers.driver import SessionDriver
+from modelmeter_server.telemetry.sessions import log_event
+
+from .plan import Refused, find_model, mistaken
+from .session import Session, SessionEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from modelmeter_server.core.session_events import SessionEvent
+    from modelmeter_server.core.tenants import Tenant
+    from modelmeter_server.drivers.driver import Driver
+
+    from .engine import Engine
+
+MAX_SESSIONS = 1_000
+"""Sessions that are open at once unless configured otherwise; more are refused, never queued."""
+
+IDLE_SECONDS = 900.0
+AGE_SECONDS = 86_400.0
+RETRY_AFTER = 1.0
+
+
+class Sessions:
+    """Hold the open sessions of one server."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        drivers: Mapping[str, Driver],
+    ) -> None:
+        """Begin with none."""
+        self.idle_seconds = IDLE_SECONDS
+        """How long a session may wait for its next turn."""
+        self.age_seconds = AGE_SECONDS
+        """How old a session may become."""
+        self.tell: Callable[[SessionEvent], None] = log_event
+        """Hears every event of every session that is opened from now on."""
+        self._engine = engine
+        self._drivers = drivers
+        self._limit = MAX_SESSIONS
+        self._open: set[Session] = set()
+        self._closing: set[asyncio.Task[object]] = set()
+
+    def bound(self, *, limit: int, idle_seconds: float, age_seconds: float) -> None:
+        """Set the bounds of the deployment, before the first session."""
+        self._limit, self.idle_seconds, self.age_seconds = limit, idle_seconds, age_seconds
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(
+        self,
+        name: str,
+        *,
+        session_id: str,
+        conversation_id: str = "",
+        keeps_transcript: bool = False,
+        found: Sequence[FieldViolation] = (),
+        field: str = "model",
+        tenant: Tenant = OPEN,
+    ) -> Session:
+        """Open a session with a model; nothing is sent yet. Raises Refused, with what else was `found`."""
+        model = find_model(self._engine.catalog, name, found, field, tenant=tenant)
+        if model.task is Task.EMBEDDING:
+            raise Refused(
+                mistaken([*found, FieldViolation(field, "is an embedding model: ask it with `Embed`")])
+            )
+        if found:
+            raise Refused(mistaken(found))
+        if self._engine.is_draining:
+            message = "this server is shutting down; another one will take the session"
+            raise Refused(failure(Kind.DRAINING, message, cause=Cause.DRAIN, retry_after=RETRY_AFTER))
+        if len(self._open) >= self._limit:
+            message = f"this server already holds {self._limit} sessions, as many as it admits"
+            raise Refused(failure(Kind.OVERLOADED, message, cause=Cause.LIMIT, retry_after=RETRY_AFTER))
+        driver = self._drivers[model.provider]
+        session = Session(
+            self._engine,
+            model,
+            driver.open_link() if isinstance(driver, SessionDriver) else None,
+            session_id=session_id,
+            conversation_id=conversation_id,
+            keeps_transcript=keeps_transcript,
+            tell=self.tell,
+            tenant=tenant,
+        )
+        self._open.add(session)
+        return session
+
+    async def close(self, session: Session, reason: SessionEnd) -> None:
+        """End a session once its turn has ended; harmless when it has ended."""
+        if session in self._open:
+            self._open.discard(session)
+            await session.close(reason)
+
+    def abandon(self, session: Session, cause: Cause, detail: str, reason: SessionEnd) -> None:
+        """End a session whose caller is gone: its turn is cut, and works out its bill without anyone waiting."""
+        session.cut(cause, detail)
+        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(self.close(session, reason))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def drain(self) -> None:
+        """Tell every session that no further turn is wanted."""
+        for session in self._open:
+            if not session.draining.done():
+                session.draining.set_result(None)
+
+    async def settled(self) -> None:
+        """Wait until the sessions that were abandoned have told their end."""
+        if self._closing:
+            await asyncio.wait(set(self._closing))
