@@ -731,7 +731,7 @@ class SessionResponse(_message.Message):
         """The turn is over."""
 
     @_builtins.property
-    def ended(self) -> _session_pb2.SessionEnded:
+    def ended(self) -> _session_pb2.SessionClosed:
         """The session is over."""
 
     def __init__(
@@ -745,7 +745,7 @@ class SessionResponse(_message.Message):
         tool_call: _completion_pb2.ToolCallDelta | None = ...,
         usage: _completion_pb2.UsageSnapshot | None = ...,
         turn_ended: _session_pb2.SessionTurnEnd | None = ...,
-        ended: _session_pb2.SessionEnded | None = ...,
+        ended: _session_pb2.SessionClosed | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "event", b"event", "opened", b"opened", "reasoning", b"reasoning", "started", b"started", "text", b"text", "tool_call", b"tool_call", "turn_ended", b"turn_ended", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

@@ -369,7 +369,7 @@ class SessionTotals(_message.Message):
 Global___SessionTotals: _TypeAlias = SessionTotals  # noqa: Y015
 
 @_typing.final
-class SessionEnded(_message.Message):
+class SessionClosed(_message.Message):
     """The session is over. The last message of the server, once."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -402,4 +402,4 @@ class SessionEnded(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SessionEnded: _TypeAlias = SessionEnded  # noqa: Y015
+Global___SessionClosed: _TypeAlias = SessionClosed  # noqa: Y015
