@@ -1,4 +1,4 @@
-"""A database that fails while calls are under way, seen from outside: refused before they are sent, and nothing lost."""
+"""A database that fails under calls, seen from outside: they are refused before they are sent, and nothing is lost."""
 
 from __future__ import annotations
 

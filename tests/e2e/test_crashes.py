@@ -115,10 +115,9 @@ class Crash:
 
     def _sight(self, call_id: str, figure: Told) -> None:
         self.seen[call_id] = figure
-        plan = self.provider.planned(call_id)
-        if plan.steps is not None and len(self.provider.books[call_id].told) == plan.steps:
-            if figure == self.provider.books[call_id].told[-1]:
-                self._sighted.set()
+        told, silent_after = self.provider.books[call_id].told, self.provider.planned(call_id).steps
+        if len(told) == silent_after and figure == told[-1]:
+            self._sighted.set()
 
     async def require_truth(self, client: modelmeter.AsyncClient) -> int:
         """Hold the ledger against everybody's memory; return how many figures were seen and had to stay."""

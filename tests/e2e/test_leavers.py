@@ -1,4 +1,4 @@
-"""A thousand calls that end badly at any moment, 64 at a time: whoever ended them, each is in the ledger with a true bill.
+"""A thousand calls that end badly at any moment, 64 at a time: each is in the ledger, with a true bill.
 
 What a caller was told is durable by then: the server is killed right after the last reply, and the next one knows all.
 """
@@ -19,7 +19,7 @@ import pytest
 
 import modelmeter
 from modelmeter import Completion, ModelmeterError
-from tests.support.fault_server import FaultServer
+from tests.support.fault_server import End, FaultServer
 from tests.support.ledger_truth import calls_when_ended, require_all_true, require_as_told, require_sums
 from tests.support.server_process import configuration, server_process
 from tests.support.telling_provider import Plan, TellingProvider, drawn, prompt
@@ -35,7 +35,8 @@ LEASE = 4
 KILLED_TOGETHER = 20
 """Calls of one client process that is killed."""
 
-WAYS = ("cancel", "leave", "deadline", "cut", "reset", "stall")
+BREAKS: dict[str, End] = {"cut": "truncate", "reset": "reset", "stall": "stall"}
+WAYS = ("cancel", "leave", "deadline", *BREAKS)
 
 
 def ending_of(call_id: str) -> str:
@@ -46,10 +47,10 @@ def ending_of(call_id: str) -> str:
 def planned(call_id: str) -> Plan:
     """Return what the provider does: break off in the middle where that is how the call ends."""
     plan, way = drawn(call_id, slowest=SLOWEST), ending_of(call_id)
-    if way not in ("cut", "reset", "stall"):
+    if way not in BREAKS:
         return plan
     steps = Random(f"steps {call_id}").randrange(len(plan.outputs) + 2)
-    return replace(plan, steps=steps, end={"cut": "truncate", "reset": "reset", "stall": "stall"}[way])
+    return replace(plan, steps=steps, end=BREAKS[way])
 
 
 def moment(call_id: str) -> float:
@@ -156,12 +157,14 @@ async def test_a_thousand_calls_that_end_badly_leave_true_bills_that_outlive_the
     provider = TellingProvider(planned)
     async with FaultServer(provider) as upstream:
         file = configuration(tmp_path, upstream.url, ledger_url, idle=IDLE, lease=LEASE)
-        async with server_process(file) as server:
-            async with modelmeter.AsyncClient(server.address, ask_ledger=0) as client:
-                crowd = Crowd(client, server.address)
-                both = crowd_through(crowd, call_ids[80:]), killed(crowd, call_ids[:80])
-                await asyncio.gather(*both)
-                await server.kill()
+        async with (
+            server_process(file) as server,
+            modelmeter.AsyncClient(server.address, ask_ledger=0) as client,
+        ):
+            crowd = Crowd(client, server.address)
+            both = crowd_through(crowd, call_ids[80:]), killed(crowd, call_ids[:80])
+            await asyncio.gather(*both)
+            await server.kill()
         async with (
             server_process(file) as successor,
             modelmeter.AsyncClient(successor.address) as client,

@@ -16,15 +16,15 @@ import modelmeter
 from modelmeter import Effect
 from modelmeter.errors import CeilingError
 from modelmeter.results import Standing
-from modelmeter_server.core.reservation import FRAME_TOKENS
+from modelmeter_server.core.reservation import BYTES_PER_TOKEN, FRAME_TOKENS
 from tests.support.fault_server import FaultServer
 from tests.support.server_process import configuration, server_process
 from tests.support.telling_provider import Plan, TellingProvider, prompt
 
 OUTPUT = 400
-INPUT = len(prompt(str(uuid.uuid4()))) // 2 + 1 + FRAME_TOKENS
+INPUT = -(-len(prompt(str(uuid.uuid4()))) // BYTES_PER_TOKEN) + FRAME_TOKENS
 WORTH = INPUT + OUTPUT
-"""What is held for a call; `test_a_call_is_worth_what_this_module_says` asks the server."""
+"""What is held for a call; a refusal says the same."""
 CALLS_WORTH = 100
 
 
@@ -101,6 +101,7 @@ async def test_of_four_hundred_calls_at_once_exactly_as_many_are_served_as_a_cei
     assert (len(served), len(refused)) == (CALLS_WORTH, 300)
     assert servers.provider.requests == CALLS_WORTH
     assert all(each.settled for each in served)
+    assert {standing.asked for each in refused for standing in each.standings} == {WORTH}
     require_never_above(servers.standings, allowed)
     last = servers.standings[-1]
     assert (last.settled, last.held, last.unsettled) == (allowed, 0, 0)
@@ -176,15 +177,3 @@ async def test_an_effect_that_two_clients_want_at_once_from_two_servers_is_bough
     for one, other in answers:
         assert (one.text, one.usage, one.call_id) == (other.text, other.usage, other.call_id)
         assert {one.replayed, other.replayed} == {True, False}
-
-
-@two_starts
-async def test_a_call_is_worth_what_this_module_says(postgres_url: str, tmp_path: Path):
-    async with pair(tmp_path, postgres_url, Plan(1, (2,))) as servers:
-        async with servers.bounded(0):
-            with pytest.raises(CeilingError) as refused:
-                await servers.complete(0)
-        await servers.clients[0].ledger.set_ceiling("tenant", tokens=WORTH)
-        await servers.complete(0)
-    (standing,) = refused.value.standings
-    assert standing.asked == WORTH

@@ -26,7 +26,8 @@ async def _ask(client: modelmeter.AsyncClient, call_id: str) -> None:
 async def _main(address: str, call_ids: list[str]) -> None:
     async with modelmeter.AsyncClient(address) as client:
         asking = [asyncio.create_task(_ask(client, call_id)) for call_id in call_ids]
-        print("asking", flush=True)
+        sys.stdout.write("asking\n")
+        sys.stdout.flush()
         await asyncio.gather(*asking)
 
 

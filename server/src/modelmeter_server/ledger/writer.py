@@ -150,8 +150,12 @@ class Writer:
         while self.is_up and not self._is_idle:
             # A turn for each batch: under steady load there is always a next one, and the lease must get its turn.
             async with self._turn:
-                if self.is_up and (batch := self._next_batch()):
-                    await self._write(batch)
+                await self._write_next()
+
+    async def _write_next(self) -> None:
+        # The lease may have found the database away while this waited for its turn.
+        if self.is_up and (batch := self._next_batch()):
+            await self._write(batch)
 
     def _next_batch(self) -> list[_Entry]:
         # Checkpoints first: the outcome of the same call, if it comes in the same batch, has removed its checkpoint.
