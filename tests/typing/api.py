@@ -78,6 +78,15 @@ def options(client: modelmeter.Client) -> None:
     client.complete("m", "hi", metadata={"x": "y"}, timeout=3)
 
 
+def events(client: modelmeter.Client) -> None:
+    with client.events.watch(kinds=["prompt.failed"], min_severity="warning") as batches:
+        assert_type(next(batches), modelmeter.EventBatch)
+    for event in client.events.recent(run_id="r"):
+        assert_type(event, modelmeter.Event)
+    assert_type(client.events.insights(window=60).latency.p95, int)
+    client.events.recent(kind="prompt.failed")  # type: ignore[call-arg]
+
+
 def wrong_options(client: modelmeter.Client) -> None:
     client.complete("m", "hi", max_tokens=1)  # type: ignore[call-arg]
     client.complete("m", "hi", max_output_tokens="many")  # type: ignore[arg-type]

@@ -55,7 +55,7 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True):
     """UTF-8 bytes before it was cut, after it was redacted."""
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="kind"):
     """The envelope: when, where, and to which call, conversation, run and trace the fact belongs."""
 
     version: int
@@ -74,7 +74,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     severity: Severity = Severity.INFO
 
 
-class PromptStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="prompt.started"):
+class PromptStarted(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="prompt.started"):
     """A completion was asked for; nothing has been checked or sent yet."""
 
     model_asked: str
@@ -87,7 +87,7 @@ class PromptStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="p
     streamed: bool = False
 
 
-class PromptCompleted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="prompt.completed"):
+class PromptCompleted(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="prompt.completed"):
     """A completion was answered."""
 
     model_asked: str
@@ -108,7 +108,7 @@ class PromptCompleted(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
     settled: bool = False
 
 
-class PromptFailed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="prompt.failed"):
+class PromptFailed(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="prompt.failed"):
     """A completion, count or embedding failed; what it cost stands beside why."""
 
     model_asked: str
@@ -135,7 +135,9 @@ class PromptFailed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="pr
     settled: bool = False
 
 
-class HostedToolInvoked(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tool.hosted_invoked"):
+class HostedToolInvoked(
+    Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="tool.hosted_invoked"
+):
     """The model used one of the provider's own tools."""
 
     tool: str
@@ -146,7 +148,9 @@ class HostedToolInvoked(Event, frozen=True, kw_only=True, omit_defaults=True, ta
     """Only where the deployment turns payloads on."""
 
 
-class HostedToolCompleted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tool.hosted_completed"):
+class HostedToolCompleted(
+    Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="tool.hosted_completed"
+):
     """What became of that use."""
 
     tool: str
@@ -159,21 +163,27 @@ class HostedToolCompleted(Event, frozen=True, kw_only=True, omit_defaults=True, 
     """Only where the deployment turns payloads on."""
 
 
-class SessionStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="response.session_started"):
+class SessionStarted(
+    Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="response.session_started"
+):
     """A session with a provider began with its first turn."""
 
     model_asked: str
     session_id: str
 
 
-class TurnStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="response.turn_started"):
+class TurnStarted(
+    Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="response.turn_started"
+):
     """A turn was sent."""
 
     session_id: str
     previous_response_id: str = ""
 
 
-class TurnCompleted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="response.turn_completed"):
+class TurnCompleted(
+    Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="response.turn_completed"
+):
     """A turn ended, well or not: exactly one for each that started."""
 
     session_id: str
@@ -187,7 +197,9 @@ class TurnCompleted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="r
     total_time: float = 0.0
 
 
-class SessionEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="response.session_ended"):
+class SessionEnded(
+    Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="response.session_ended"
+):
     """A session ended: the last event of it, once."""
 
     session_id: str
@@ -197,7 +209,9 @@ class SessionEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="re
     certainty: Certainty = Certainty.NONE
 
 
-class EmbeddingCompleted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="embedding.completed"):
+class EmbeddingCompleted(
+    Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="embedding.completed"
+):
     """Texts were turned into vectors."""
 
     model_asked: str
@@ -212,7 +226,7 @@ class EmbeddingCompleted(Event, frozen=True, kw_only=True, omit_defaults=True, t
     settled: bool = False
 
 
-class AttemptEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="attempt"):
+class AttemptEnded(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="attempt"):
     """One provider request of a call ended."""
 
     number: int
@@ -228,7 +242,7 @@ class AttemptEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="at
     usage: Usage | None = None
 
 
-class Retried(Event, frozen=True, kw_only=True, omit_defaults=True, tag="retry"):
+class Retried(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="retry"):
     """A call goes to the provider once more."""
 
     number: int
@@ -236,7 +250,7 @@ class Retried(Event, frozen=True, kw_only=True, omit_defaults=True, tag="retry")
     target: str
 
 
-class CeilingReached(Event, frozen=True, kw_only=True, omit_defaults=True, tag="ceiling"):
+class CeilingReached(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="ceiling"):
     """A call was refused because a ceiling has no room. Amounts are tokens, or nano units where there is a currency."""
 
     model_asked: str
@@ -254,7 +268,7 @@ class CeilingReached(Event, frozen=True, kw_only=True, omit_defaults=True, tag="
     asked: int = 0
 
 
-class SoftLimitPassed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="soft_limit"):
+class SoftLimitPassed(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="soft_limit"):
     """A share of a ceiling was passed, for the first time in its window. Amounts as in `ceiling`."""
 
     ceiling_id: str
@@ -269,7 +283,7 @@ class SoftLimitPassed(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
     unsettled: int = 0
 
 
-class Replayed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="replay"):
+class Replayed(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="replay"):
     """A call was answered from the journal, or by one that ran already; nothing was bought for it."""
 
     model_asked: str
@@ -278,7 +292,7 @@ class Replayed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="replay
     certainty: Certainty
 
 
-class Reconciled(Event, frozen=True, kw_only=True, omit_defaults=True, tag="reconcile"):
+class Reconciled(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="reconcile"):
     """A truer figure was offered for a call whose bill was not wholly known."""
 
     generation: int = 0
@@ -289,7 +303,7 @@ class Reconciled(Event, frozen=True, kw_only=True, omit_defaults=True, tag="reco
     certainty: Certainty
 
 
-class HaltChanged(Event, frozen=True, kw_only=True, omit_defaults=True, tag="halt"):
+class HaltChanged(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="halt"):
     """An operator stopped a tenant, run or model, or let it go on."""
 
     scope: str
