@@ -7,7 +7,10 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from google.protobuf.message import Message
+
 from modelmeter.v1 import ledger_service_pb2, ledger_service_pb2_grpc
+from modelmeter_server.core.errors import FieldViolation
 from modelmeter_server.core.journal import DEFAULT_TENANT, CallKey, CallState
 from modelmeter_server.engine.plan import Refused, mistaken
 from modelmeter_server.ledger import contents, queries
@@ -30,10 +33,11 @@ from .convert_questions import (
 from .convert_request import Violations
 from .ledger_errors import down, gone, no_ledger, no_such, not_ended, unmet
 from .paging import page_size, page_token, position
+from .plain_text import NUL_REFUSED, fields_with_nul
 from .status import lookup_trailer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from grpc.aio import ServicerContext
     from sqlalchemy import Connection
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
     Context = ServicerContext[Any, Any]
 
 _Found = TypeVar("_Found")
-_Request = TypeVar("_Request")
+_Request = TypeVar("_Request", bound=Message)
 _Response = TypeVar("_Response")
 
 _log = get_logger(__name__)
@@ -62,6 +66,7 @@ def _typed(
     @functools.wraps(handler)
     async def answered(self: LedgerService, request: _Request, context: Context) -> _Response:
         try:
+            _check([FieldViolation(path, NUL_REFUSED) for path in fields_with_nul(request)])
             return await handler(self, request, context)
         except Refused as refusal:
             return await _end(context, refusal.verdict)
@@ -373,9 +378,12 @@ def _fill(message: ledger_service_pb2.CallRecord, record: _Record, limit: int) -
     add_attempt_rows(message, attempts)
     if content is None:
         return
-    kept = contents.decode(content.outcome_json)
-    completion = None if kept.answer is None else completion_of(row, kept.answer, attempts)
-    fill_content(message, completion, kept.failure, content.provider_body, limit)
+    answer, failed = None, None
+    if content.outcome_json:
+        kept = contents.decode(content.outcome_json)
+        answer, failed = kept.answer, kept.failure
+    completion = None if answer is None else completion_of(row, answer, attempts)
+    fill_content(message, completion, failed, content.provider_body, limit)
 
 
 def _is_full(view: int, found: Violations) -> bool:
@@ -383,7 +391,7 @@ def _is_full(view: int, found: Violations) -> bool:
     return found.word("view", view, {basic: False, full: True}) or False
 
 
-def _check(found: Violations) -> None:
+def _check(found: Sequence[FieldViolation]) -> None:
     if found:
         raise Refused(mistaken(found))
 
