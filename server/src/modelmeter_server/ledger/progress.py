@@ -188,7 +188,7 @@ def _put_attempts(books: Books, order: Settle) -> None:
 
 
 def _put_content(books: Books, row: CallRow, order: Settle) -> None:
-    keeps = bool(order.outcome_json) and order.content_seconds > 0
+    keeps = bool(order.outcome_json or order.provider_body) and order.content_seconds > 0
     if keeps:
         row.content_expires_at = order.at + order.content_seconds * SECOND
         row.content_gone = ""
