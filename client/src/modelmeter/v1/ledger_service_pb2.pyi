@@ -125,7 +125,7 @@ class _LandingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Landing.Value
     LANDING_DRAINED: _Landing.ValueType  # 2
     """The provider was left to finish, within the model's bound, and did."""
     LANDING_DRAIN_CUT: _Landing.ValueType  # 3
-    """The provider was left to finish, and the bound ended first."""
+    """The provider was left to finish, and a bound, a halt or a broken connection came first."""
 
 class Landing(_Landing, metaclass=_LandingEnumTypeWrapper):
     """What a caller's leaving did to the provider's request."""
@@ -137,7 +137,7 @@ LANDING_ABORTED: Landing.ValueType  # 1
 LANDING_DRAINED: Landing.ValueType  # 2
 """The provider was left to finish, within the model's bound, and did."""
 LANDING_DRAIN_CUT: Landing.ValueType  # 3
-"""The provider was left to finish, and the bound ended first."""
+"""The provider was left to finish, and a bound, a halt or a broken connection came first."""
 Global___Landing: _TypeAlias = Landing  # noqa: Y015
 
 class _Reconciler:
