@@ -19,22 +19,30 @@ WITH_NUL = [
     ("ListCalls", pb.ListCallsRequest(filter=pb.CallFilter(run_id=NUL)), "filter.run_id"),
     ("ListCalls", pb.ListCallsRequest(filter=pb.CallFilter(labels={NUL: "x"})), "filter.labels"),
     ("ListCalls", pb.ListCallsRequest(filter=pb.CallFilter(labels={"x": NUL})), "filter.labels"),
-    ("GetSpend", pb.GetSpendRequest(values=["a", NUL], group_by="GROUP_BY_RUN"), "values[1]"),
+    (
+        "GetSpend",
+        pb.GetSpendRequest(values=["a", NUL], group_by=pb.GetSpendRequest.GROUP_BY_RUN),
+        "values[1]",
+    ),
     ("GetCeiling", pb.GetCeilingRequest(ceiling_id=NUL), "ceiling_id"),
     ("DeleteCeiling", pb.DeleteCeilingRequest(ceiling_id=NUL), "ceiling_id"),
     (
         "SetCeiling",
         pb.SetCeilingRequest(
-            ceiling=pb.Ceiling(subject=pb.Subject(scope="SCOPE_RUN", name=NUL), tokens=1)
+            ceiling=pb.Ceiling(subject=pb.Subject(scope=pb.Subject.SCOPE_RUN, name=NUL), tokens=1)
         ),
         "ceiling.subject.name",
     ),
     (
         "SetHalt",
-        pb.SetHaltRequest(halt=pb.Halt(subject=pb.Subject(scope="SCOPE_TENANT"), reason=NUL)),
+        pb.SetHaltRequest(halt=pb.Halt(subject=pb.Subject(scope=pb.Subject.SCOPE_TENANT), reason=NUL)),
         "halt.reason",
     ),
-    ("ClearHalt", pb.ClearHaltRequest(subject=pb.Subject(scope="SCOPE_MODEL", name=NUL)), "subject.name"),
+    (
+        "ClearHalt",
+        pb.ClearHaltRequest(subject=pb.Subject(scope=pb.Subject.SCOPE_MODEL, name=NUL)),
+        "subject.name",
+    ),
     ("EraseContent", pb.EraseContentRequest(run_id=NUL), "run_id"),
     (
         "ReconcileCall",

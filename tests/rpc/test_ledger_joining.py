@@ -23,6 +23,7 @@ from tests.support.scripted_driver import (
     text,
 )
 
+RETRY = model_service_pb2.Effect.ON_LANDED_ERROR_RETRY
 EFFECT = model_service_pb2.Effect(run_id="run", key="k")
 
 
@@ -194,7 +195,7 @@ async def test_a_call_that_another_server_runs_is_waited_for(ledger, tmp_path):
 async def test_a_second_purchase_is_told_from_its_start_wherever_its_reader_had_been(ledger):
     first: list[Step] = [Written(), opening(), text("one"), Broken()]
     driver, call_id = ScriptedDriver(first, [Written(), opening(), text("two"), closing()]), str(uuid.uuid4())
-    again = model_service_pb2.Effect(run_id="run", key="k", on_landed_error="ON_LANDED_ERROR_RETRY")
+    again = model_service_pb2.Effect(run_id="run", key="k", on_landed_error=RETRY)
     request = streaming(call_id=call_id, effect=again)
     async with serving(driver, ledger=ledger) as running:
         await read_all(running.stub.StreamComplete(request))

@@ -13,6 +13,7 @@ from modelmeter.v1 import ledger_service_pb2 as pb
 from modelmeter_server.core.errors import failure
 from modelmeter_server.core.outcomes import Cause, Kind
 from modelmeter_server.ledger.ledger import LedgerUnavailable
+from modelmeter_server.rpc import ledger_service
 from modelmeter_server.rpc.ledger_service import LedgerService
 from tests.support.ledgers import Interruptible
 from tests.support.running_server import MODEL, Details, asking, serving
@@ -313,3 +314,20 @@ async def test_the_body_of_a_refusal_can_be_erased_and_the_call_be_sent_again(le
         call = (await stub_of(running).GetCall(request)).call
     assert (erased.calls, refused_call.provider_body) == (1, b"")
     assert (answer.text, call.completion.text, call.content) == ("Hello.", "Hello.", pb.CONTENT_STATE_KEPT)
+
+
+async def test_a_page_of_large_records_ends_before_it_is_too_large_to_receive(ledger, monkeypatch):
+    monkeypatch.setattr(ledger_service, "MESSAGE_BYTES", 2_000)
+    labels = {"k": "x" * 256}
+    async with serving(ScriptedDriver(answering()), ledger=ledger) as running:
+        told = {(await running.ask(labels=labels)).completion.call_id for _ in range(9)}
+        listed: list[str] = []
+        sizes: list[int] = []
+        token = ""
+        while token or not listed:
+            page = await stub_of(running).ListCalls(pb.ListCallsRequest(page_token=token))
+            listed += [call.call_id for call in page.calls]
+            sizes.append(len(page.calls))
+            token = page.next_page_token
+    assert (len(listed), set(listed)) == (9, told)
+    assert 1 <= max(sizes) < 9

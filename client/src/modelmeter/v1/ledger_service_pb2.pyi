@@ -691,7 +691,7 @@ class ListCallsRequest(_message.Message):
     VIEW_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Most calls to return, 1 to 1,000; larger values are cut to 1,000. 0: 100. Negative is INVALID_ARGUMENT. With view
-    FULL at most 10 are returned.
+    FULL at most 10 are returned. A page of large records may be shorter: only `next_page_token` says that it is the last.
     """
     page_token: _builtins.str
     """`next_page_token` of the page before, with the same filter; empty for the first page."""

@@ -245,8 +245,6 @@ def _dispatch_again(books: Books, order: Reserve, hold: Hold, row: CallRow) -> N
     if row.content_expires_at is not None:
         # The error body of a dispatch before is not to be shown as this one's.
         books.put_content(
-            ContentRow(
-                tenant=row.tenant, call_id=row.call_id, generation=row.generation, outcome_json=b""
-            )
+            ContentRow(tenant=row.tenant, call_id=row.call_id, generation=row.generation, outcome_json=b"")
         )
     books.update(row, before)

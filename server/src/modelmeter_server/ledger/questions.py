@@ -20,7 +20,6 @@ from typing import Annotated
 
 import msgspec
 
-
 Time = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Name = Annotated[str, msgspec.Meta(pattern=r"\A[^\x00]*\Z")]
 """What both databases can compare with: a position comes back from a caller, who may have made it up."""

@@ -20,7 +20,7 @@ from modelmeter_server.ledger.questions import CallPosition, SpendPosition
 from modelmeter_server.telemetry.log import get_logger
 
 from .convert_ceilings import ceiling_from, fill_ceiling, fill_halt, halt_from, subject_from
-from .convert_content import PAGE_BYTES, PART_BYTES, completion_of, fill_content, parts
+from .convert_content import MESSAGE_BYTES, PAGE_BYTES, PART_BYTES, completion_of, fill_content, parts
 from .convert_ledger import add_attempt_rows, fill_call, fill_spend
 from .convert_questions import (
     call_id_from,
@@ -123,10 +123,16 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
 
         records = await self._ledger.read(read)
         response = ledger_service_pb2.ListCallsResponse()
+        told = 0
         for record in records[: asked.limit - 1]:
-            _fill(response.calls.add(), record, PAGE_BYTES)
-        if len(records) == asked.limit:
-            last = records[-2][0]
+            call = ledger_service_pb2.CallRecord()
+            _fill(call, record, PAGE_BYTES)
+            told += call.ByteSize()
+            if response.calls and told > MESSAGE_BYTES:
+                break
+            response.calls.append(call)
+        if len(records) > len(response.calls):
+            last = records[len(response.calls) - 1][0]
             after = CallPosition(last.reserved_at, last.call_id, last.generation)
             response.next_page_token = page_token(position_text(after))
         return response
