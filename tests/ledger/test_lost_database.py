@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 import structlog
+from sqlalchemy import text
 
 from modelmeter_server.core.journal import CallState
-from modelmeter_server.ledger import queries, sqlite_store, writer
+from modelmeter_server.ledger import queries, readers, sqlite_store, writer
 from modelmeter_server.ledger.lease import now_us
 from modelmeter_server.ledger.ledger import LedgerUnavailable
 from modelmeter_server.ledger.questions import CallsAsked
@@ -205,3 +206,15 @@ async def test_a_command_that_cannot_be_written_takes_no_other_with_it(ledger):
     assert isinstance(replies[0], LedgerUnavailable)
     assert isinstance(replies[1], Admitted)
     assert ledger.is_up
+
+
+async def test_a_question_that_takes_postgresql_too_long_says_that_the_ledger_is_away(
+    postgres_url, monkeypatch
+):
+    monkeypatch.setattr(readers, "STATEMENT_SECONDS", 0.05)
+    ledger = await open_ledger(StorageSettings(url=postgres_url))
+    try:
+        with pytest.raises(LedgerUnavailable, match="timeout"):
+            await ledger.read(lambda connection: connection.execute(text("SELECT pg_sleep(5)")))
+    finally:
+        await ledger.aclose()

@@ -9,10 +9,12 @@ from typing import Any
 import grpc
 import msgspec
 
+from modelmeter_server.core.ceilings import Halt, HaltMode, Subject
 from modelmeter_server.core.models import ModelSpec, OnCancel
 from tests.support.ledgers import rows_of, until, until_settled
 from tests.support.running_server import MODEL, asking, read_all, serving, streaming
 from tests.support.scripted_driver import (
+    Broken,
     Hold,
     ScriptedDriver,
     Step,
@@ -155,3 +157,22 @@ async def test_a_caller_that_leaves_before_anything_is_sent_costs_nothing(ledger
     assert (row.kind, row.disposition, row.landing) == ("UNREACHABLE", "DID_NOT_HAPPEN", "")
     assert row.booking == type(row.booking)()
     assert len(await rows_of(ledger)) == 1
+
+
+async def test_a_drain_that_a_halt_ends_was_cut(ledger):
+    hold, script = paused()
+    halt = Halt(subject=Subject(tenant="default", scope="MODEL", name="claude"), mode=HaltMode.CUT)
+    async with serving(ScriptedDriver(script), models=[draining()], ledger=ledger) as running:
+        await leave(running, hold)
+        assert running.engine.halted(halt) == 1
+        (row,) = await until_settled(ledger)
+    assert (row.kind, row.cause, row.landing) == ("INTERRUPTED", "LIMIT", "drain_cut")
+
+
+async def test_a_drain_whose_connection_breaks_did_not_finish(ledger):
+    hold, script = paused(Broken())
+    async with serving(ScriptedDriver(script), models=[draining()], ledger=ledger) as running:
+        await leave(running, hold)
+        hold.go.set()
+        (row,) = await until_settled(ledger)
+    assert (row.kind, row.cause, row.landing) == ("INTERRUPTED", "NETWORK", "drain_cut")

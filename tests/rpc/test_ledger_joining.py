@@ -12,8 +12,18 @@ import pytest
 from modelmeter.v1 import model_service_pb2
 from tests.support.ledgers import ledger_in, rows_of, until, until_settled
 from tests.support.running_server import asking, read_all, serving, streaming
-from tests.support.scripted_driver import Hold, ScriptedDriver, Step, Written, closing, opening, text
+from tests.support.scripted_driver import (
+    Broken,
+    Hold,
+    ScriptedDriver,
+    Step,
+    Written,
+    closing,
+    opening,
+    text,
+)
 
+RETRY = model_service_pb2.Effect.ON_LANDED_ERROR_RETRY
 EFFECT = model_service_pb2.Effect(run_id="run", key="k")
 
 
@@ -180,3 +190,16 @@ async def test_a_call_that_another_server_runs_is_waited_for(ledger, tmp_path):
     assert [answer.replayed for answer in answers] == [False, True]
     assert late.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert [len(driver.calls) for driver in drivers] == [1, 0]
+
+
+async def test_a_second_purchase_is_told_from_its_start_wherever_its_reader_had_been(ledger):
+    first: list[Step] = [Written(), opening(), text("one"), Broken()]
+    driver, call_id = ScriptedDriver(first, [Written(), opening(), text("two"), closing()]), str(uuid.uuid4())
+    again = model_service_pb2.Effect(run_id="run", key="k", on_landed_error=RETRY)
+    request = streaming(call_id=call_id, effect=again)
+    async with serving(driver, ledger=ledger) as running:
+        await read_all(running.stub.StreamComplete(request))
+        request.from_sequence = 1
+        events, _ = await read_all(running.stub.StreamComplete(request))
+    assert events[0].WhichOneof("event") == "started"
+    assert [(event.sequence, event.text.text) for event in events if event.HasField("text")] == [(1, "two")]

@@ -72,6 +72,12 @@ async def test_a_call_is_bounded_by_its_own_ceiling(ledger):
     assert "the ceiling of the call" in (error.details() or "")
 
 
+async def test_a_ceiling_that_bounds_nothing_is_a_mistake(ledger):
+    async with serving(ScriptedDriver(answering()), ledger=ledger) as running:
+        error = await running.error(ceiling=model_service_pb2.CallCeiling())
+    assert [each.field for each in Details(error).bad_request.field_violations] == ["ceiling"]
+
+
 async def test_a_ceiling_in_money_refuses_a_model_without_a_price(ledger):
     ceiling = model_service_pb2.CallCeiling(nano_units=10**15, currency="USD")
     async with serving(ScriptedDriver(answering()), ledger=ledger) as running:

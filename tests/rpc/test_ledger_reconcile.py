@@ -13,7 +13,15 @@ from modelmeter_server.core.usage import Usage
 from modelmeter_server.drivers.lookup import EndedCall, LookupFailed, NotReconcilable, Told
 from tests.rpc.test_ledger_service import CALL_ID, refused, stub_of
 from tests.support.running_server import Details, serving
-from tests.support.scripted_driver import Broken, ScriptedDriver, Step, Written, opening, text
+from tests.support.scripted_driver import (
+    Broken,
+    ScriptedDriver,
+    Step,
+    Written,
+    answering,
+    opening,
+    text,
+)
 
 CUT: list[Step] = [Written(), opening(), text("Hel"), Broken()]
 """A call that ends in the dark: its input is told, its output is not."""
@@ -128,3 +136,18 @@ async def test_a_call_that_was_never_sent_was_asked_of_no_provider_that_can_tell
         await running.error(call_id=CALL_ID)
         code, _ = await refused(stub_of(running).ReconcileCall(pb.ReconcileCallRequest(call_id=CALL_ID)))
     assert code is grpc.StatusCode.FAILED_PRECONDITION
+
+
+async def test_an_operators_exact_figure_settles_what_an_earlier_dispatch_left_in_doubt(ledger):
+    request = pb.ReconcileCallRequest(call_id=CALL_ID, figure=EXACT)
+    async with serving(ScriptedDriver([Written(), Broken()], answering()), ledger=ledger) as running:
+        await running.error(call_id=CALL_ID)
+        await running.ask(call_id=CALL_ID)
+        before = (await stub_of(running).GetCall(pb.GetCallRequest(call_id=CALL_ID))).call
+        done = await stub_of(running).ReconcileCall(request)
+        again = await stub_of(running).ReconcileCall(request)
+    assert (before.state, before.booking.settled.tokens) == (pb.CALL_STATE_UNSETTLED, 34)
+    assert before.booking.unsettled.tokens > 0
+    assert (done.raised, again.raised) == (True, False)
+    assert (done.call.state, done.call.booking.settled.tokens) == (pb.CALL_STATE_RECONCILED, 32)
+    assert done.call.booking.unsettled.tokens == 0

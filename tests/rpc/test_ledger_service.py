@@ -13,6 +13,8 @@ from modelmeter.v1 import ledger_service_pb2 as pb
 from modelmeter_server.core.errors import failure
 from modelmeter_server.core.outcomes import Cause, Kind
 from modelmeter_server.ledger.ledger import LedgerUnavailable
+from modelmeter_server.rpc import ledger_service
+from modelmeter_server.rpc.ledger_service import LedgerService
 from tests.support.ledgers import Interruptible
 from tests.support.running_server import MODEL, Details, asking, serving
 from tests.support.scripted_driver import (
@@ -260,3 +262,53 @@ async def test_a_call_that_runs_can_be_looked_up(ledger):
     assert not found.HasField("end_time")
     assert (code, details.info.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "STILL_RUNNING")
     assert isinstance(await call, model_service_pb2.CompleteResponse)
+
+
+def refusing(body: bytes) -> list[Step]:
+    """The provider says no, with this body."""
+    verdict = failure(Kind.REFUSED, "no", cause=Cause.PROVIDER, http_status=400, provider_body=body)
+    return [Written(), Verdict(verdict)]
+
+
+async def test_the_body_of_a_refusal_is_kept_for_the_operator_until_the_call_is_sent_again(ledger):
+    request = pb.GetCallRequest(call_id=CALL_ID, view=pb.CALL_VIEW_FULL)
+    hold = Hold()
+    driver = ScriptedDriver(refusing(b"why not"), [Written(), hold, *answering()[1:]])
+    async with serving(driver, ledger=ledger) as running:
+        await running.error(call_id=CALL_ID)
+        refused_call = (await stub_of(running).GetCall(request)).call
+        running.stub.Complete(asking(call_id=CALL_ID))
+        await hold.reached.wait()
+        sent_again = (await stub_of(running).GetCall(request)).call
+    assert refused_call.provider_body == b"why not"
+    assert refused_call.content == pb.CONTENT_STATE_KEPT
+    assert (sent_again.provider_body, sent_again.HasField("completion")) == (b"", False)
+
+
+async def test_the_body_of_a_refusal_can_be_erased_and_the_call_be_sent_again(ledger):
+    request = pb.GetCallRequest(call_id=CALL_ID, view=pb.CALL_VIEW_FULL)
+    async with serving(ScriptedDriver(refusing(b"why not"), answering()), ledger=ledger) as running:
+        await running.error(call_id=CALL_ID)
+        erased = await stub_of(running).EraseContent(pb.EraseContentRequest(call_id=CALL_ID))
+        refused_call = (await stub_of(running).GetCall(request)).call
+        answer = (await running.ask(call_id=CALL_ID)).completion
+        call = (await stub_of(running).GetCall(request)).call
+    assert (erased.calls, refused_call.provider_body) == (1, b"")
+    assert (answer.text, call.completion.text, call.content) == ("Hello.", "Hello.", pb.CONTENT_STATE_KEPT)
+
+
+async def test_a_page_of_large_records_ends_before_it_is_too_large_to_receive(ledger, monkeypatch):
+    monkeypatch.setattr(ledger_service, "MESSAGE_BYTES", 2_000)
+    labels = {"k": "x" * 256}
+    async with serving(ScriptedDriver(answering()), ledger=ledger) as running:
+        told = {(await running.ask(labels=labels)).completion.call_id for _ in range(9)}
+        listed: list[str] = []
+        sizes: list[int] = []
+        token = ""
+        while token or not listed:
+            page = await stub_of(running).ListCalls(pb.ListCallsRequest(page_token=token))
+            listed += [call.call_id for call in page.calls]
+            sizes.append(len(page.calls))
+            token = page.next_page_token
+    assert (len(listed), set(listed)) == (9, told)
+    assert 1 <= max(sizes) < 9

@@ -126,7 +126,7 @@ class _LandingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Landing.Value
     LANDING_DRAINED: _Landing.ValueType  # 2
     """The provider was left to finish, within the model's bound, and did."""
     LANDING_DRAIN_CUT: _Landing.ValueType  # 3
-    """The provider was left to finish, and the bound ended first."""
+    """The provider was left to finish, and a bound, a halt or a broken connection came first."""
 
 class Landing(_Landing, metaclass=_LandingEnumTypeWrapper):
     """What a caller's leaving did to the provider's request."""
@@ -138,7 +138,7 @@ LANDING_ABORTED: Landing.ValueType  # 1
 LANDING_DRAINED: Landing.ValueType  # 2
 """The provider was left to finish, within the model's bound, and did."""
 LANDING_DRAIN_CUT: Landing.ValueType  # 3
-"""The provider was left to finish, and the bound ended first."""
+"""The provider was left to finish, and a bound, a halt or a broken connection came first."""
 Global___Landing: _TypeAlias = Landing  # noqa: Y015
 
 class _Reconciler:
@@ -704,7 +704,7 @@ class ListCallsRequest(_message.Message):
     VIEW_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Most calls to return, 1 to 1,000; larger values are cut to 1,000. 0: 100. Negative is INVALID_ARGUMENT. With view
-    FULL at most 10 are returned.
+    FULL at most 10 are returned. A page of large records may be shorter: only `next_page_token` says that it is the last.
     """
     page_token: _builtins.str
     """`next_page_token` of the page before, with the same filter; empty for the first page."""

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from .errors import FieldViolation
+from .requests import CallCeiling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +60,8 @@ def _ceiling(request: CompletionRequest | EmbeddingRequest) -> Iterator[FieldVio
     ceiling = request.ceiling
     if ceiling is None:
         return
+    if ceiling == CallCeiling():
+        yield FieldViolation("ceiling", "must bound tokens, nano_units or both; leave it out for no limit")
     if ceiling.tokens is not None and ceiling.tokens < 0:
         yield FieldViolation("ceiling.tokens", "must be 0 or more")
     if ceiling.nano_units is None:

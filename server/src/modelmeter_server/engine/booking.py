@@ -146,6 +146,8 @@ def settlement(
         order = msgspec.structs.replace(
             order, outcome_json=contents.encode(outcome), content_seconds=content_seconds
         )
+    elif order.provider_body:
+        order = msgspec.structs.replace(order, content_seconds=content_seconds)
     return order
 
 

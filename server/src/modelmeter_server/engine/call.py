@@ -124,6 +124,11 @@ class Call:
         return self._leader or self
 
     @property
+    def is_purchase(self) -> bool:
+        """Say whether the ledger let it out, so that no earlier reader can have had any of its deltas."""
+        return self._holding is not None
+
+    @property
     def is_written(self) -> bool:
         """Say whether the whole request was handed to the network."""
         return self.source._written is not None
@@ -207,6 +212,8 @@ class Call:
         if self._cut is not None:
             return
         self._cut = (cause, detail)
+        if self._landing.is_draining:
+            self._landing.abort()
         if self.provider_call is not None:
             self.provider_call.cut(cause, detail)
         elif self._planning is not None:
@@ -518,8 +525,12 @@ class Call:
             attempts=() if self.provider_call is None else self.provider_call.attempts,
             written=written is not None,
             generating_seconds=0.0 if written is None else time.monotonic() - written,
-            landing=self._landing.word,
+            landing=self._landing.word_at_end(is_finished=_is_finished(outcome.result)),
         )
+
+
+def _is_finished(result: Answer | Failure) -> bool:
+    return not isinstance(result, Failure) or result.cause is Cause.PROVIDER
 
 
 def _cause_of(error: BaseException) -> Cause:

@@ -21,7 +21,7 @@ DRAINED = "drained"
 """The provider finished within the bounds, so that its bill is whole."""
 
 DRAIN_CUT = "drain_cut"
-"""A bound ended first."""
+"""A bound, a halt, a broken connection or this server's end came first."""
 
 
 class Landing:
@@ -56,6 +56,10 @@ class Landing:
     def abort(self) -> None:
         """Note that the request is cut."""
         self.word = DRAIN_CUT if self.is_draining else ABORTED
+
+    def word_at_end(self, *, is_finished: bool) -> str:
+        """Return the word for the record; `is_finished` when the provider had ended its answer by itself."""
+        return DRAIN_CUT if self.word == DRAINED and not is_finished else self.word
 
     def revoke(self) -> None:
         """Let the bounds go: somebody waits again."""

@@ -49,7 +49,8 @@ class LiveFeed:
     def __init__(self, call: Call, flush_interval: float = FLUSH_INTERVAL, from_sequence: int = 0) -> None:
         """Read `call`; batches are at least `flush_interval` seconds apart, except for the first and the last.
 
-        Of a call that was joined or replayed, `from_sequence` leaves out what comes up to that number.
+        Of a call that was joined or replayed, `from_sequence` leaves out what comes up to that number; of one that is
+        bought anew it leaves out nothing, because its numbers mean other deltas.
         """
         self._call = call
         self._interval = flush_interval
@@ -125,6 +126,8 @@ class LiveFeed:
         call = self._call
         told = call.audience.told
         events: list[tuple[int, LiveEvent]] = []
+        if self._from and call.is_purchase:
+            self._from, self._position, self._told_start = 0, 0, False
         if call.is_written and not self._told_start:
             self._told_start = True
             events.append((0, self._started()))

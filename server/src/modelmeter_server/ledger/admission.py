@@ -11,7 +11,7 @@ from modelmeter_server.core.outcomes import Disposition, Kind
 from .books import copy_of
 from .replies import Admitted, Denied, Recorded, ReserveReply, UnderWay
 from .room import bounds_for, fitted, passed_limits, without_room
-from .rows import Booking, CallRow, Carried, Figures, Hold
+from .rows import Booking, CallRow, Carried, ContentRow, Figures, Hold
 from .spending import entry_of, told_tokens
 
 if TYPE_CHECKING:
@@ -242,4 +242,9 @@ def _dispatch_again(books: Books, order: Reserve, hold: Hold, row: CallRow) -> N
     row.http_status = row.first_token_seconds = None
     row.queue_seconds = row.total_seconds = 0.0
     row.landing = row.reconciled_by = row.reconcile_reason = ""
+    if row.content_expires_at is not None:
+        # The error body of a dispatch before is not to be shown as this one's.
+        books.put_content(
+            ContentRow(tenant=row.tenant, call_id=row.call_id, generation=row.generation, outcome_json=b"")
+        )
     books.update(row, before)

@@ -211,7 +211,7 @@ def _put_attempts(books: Books, order: Settle) -> None:
 
 
 def _put_content(books: Books, row: CallRow, order: Settle) -> None:
-    keeps = bool(order.outcome_json) and order.content_seconds > 0
+    keeps = bool(order.outcome_json or order.provider_body) and order.content_seconds > 0
     if keeps:
         row.content_expires_at = order.at + order.content_seconds * SECOND
         row.content_gone = ""
@@ -235,11 +235,14 @@ def raise_figures(books: Books, row: CallRow, figures: Figures, *, by: str, reas
     An exact figure of an operator is about the whole row. Any other is about the last dispatch, and leaves what earlier
     ones left behind.
     """
-    if row.state <= CallState.DISPATCHED or not is_truer(figures, row.figures):
+    is_exact = figures.certainty != Certainty.AT_LEAST.value
+    is_about_all = is_exact and by == OPERATOR
+    carries_doubt = row.carried is not None and not row.carried.booking.is_settled
+    is_news = is_truer(figures, row.figures) or (is_about_all and carries_doubt)
+    if row.state <= CallState.DISPATCHED or not is_news:
         return False
     before = entry_of(row)
-    is_exact = figures.certainty != Certainty.AT_LEAST.value
-    if is_exact and by == OPERATOR:
+    if is_about_all:
         row.carried = None
     row.hold = in_told_currency(row.hold, figures)
     carried = row.carried.booking if row.carried is not None else NOTHING

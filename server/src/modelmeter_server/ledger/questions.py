@@ -16,16 +16,21 @@ Times are microseconds since the epoch, UTC.
 from __future__ import annotations
 
 from enum import Enum, unique
+from typing import Annotated
 
 import msgspec
+
+Time = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Name = Annotated[str, msgspec.Meta(pattern=r"\A[^\x00]*\Z")]
+"""What both databases can compare with: a position comes back from a caller, who may have made it up."""
 
 
 class CallPosition(msgspec.Struct, frozen=True, order=True):
     """Where a page of calls ends: calls are listed by these three, the newest first."""
 
-    reserved_at: int
-    call_id: str
-    generation: int
+    reserved_at: Time
+    call_id: Name
+    generation: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
 class CallsAsked(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,9 +80,9 @@ class Period(Enum):
 class SpendPosition(msgspec.Struct, frozen=True, order=True):
     """Where a page of sums ends: sums are listed by these three."""
 
-    starts_at: int
-    value: str
-    currency: str
+    starts_at: Time
+    value: Name
+    currency: Name
 
 
 class SpendAsked(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,6 +29,10 @@ CONNECT_SECONDS = 5.0
 STATEMENT_SECONDS = 30.0
 """How long a query on PostgreSQL may take."""
 
+_OPERATIONAL = ("08", "53", "57", "58")
+"""Classes of SQLSTATE: connections, resources such as disk and memory, an operator's or a time limit's word, and the
+system (PostgreSQL's manual, appendix A)."""
+
 
 class Reader(Protocol):
     """Runs queries."""
@@ -112,13 +116,18 @@ class PostgresReader:
         except (OperationalError, InterfaceError, *self._raw) as error:
             raise DatabaseAway(_cause(error)) from error
         except DBAPIError as error:
-            if not error.connection_invalidated:
+            if not (error.connection_invalidated or _is_operational(error)):
                 raise
             raise DatabaseAway(_cause(error)) from error
 
     async def close(self) -> None:
         """See `Reader`."""
         await self._engine.dispose()
+
+
+def _is_operational(error: DBAPIError) -> bool:
+    """Say whether the server and not the question is at fault, which SQLAlchemy does not tell of asyncpg's errors."""
+    return str(getattr(error.orig, "sqlstate", None))[:2] in _OPERATIONAL
 
 
 def _cause(error: BaseException) -> str:

@@ -27,6 +27,9 @@ PART_BYTES = 1024 * 1024
 PAGE_BYTES = 64 * 1024
 """Of the content of each call in a page of them."""
 
+MESSAGE_BYTES = 3 * 1024 * 1024
+"""Of the calls in a page, which ends early before it: labels alone can come to more than clients receive."""
+
 REPORTED_ATTEMPTS = 8
 """As in a `Completion` that is answered at once."""
 

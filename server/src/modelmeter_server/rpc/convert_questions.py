@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from modelmeter_server.core.outcomes import Certainty
+from modelmeter_server.core.request_checks import MAX_LABELS
 from modelmeter_server.core.usage import Usage
 from modelmeter_server.ledger.questions import (
     CallPosition,
@@ -68,6 +69,8 @@ def calls_asked(
     only = message.filter
     if only.effect_key and not only.run_id:
         found.add("filter.effect_key", "goes with `run_id`: a key is unique in its run")
+    if len(only.labels) > MAX_LABELS:
+        found.add("filter.labels", f"must be at most {MAX_LABELS}: a call has no more")
     states = [found.word("filter.states", number, CALL_STATE_WORDS) for number in only.states]
     operations = [found.word("filter.operations", number, OPERATION_WORDS) for number in only.operations]
     kinds = [found.word("filter.kinds", number, KIND_WORDS) for number in only.kinds]

@@ -7,8 +7,11 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from google.protobuf.message import Message
+
 from modelmeter.v1 import ledger_service_pb2, ledger_service_pb2_grpc
 from modelmeter_server.core.answers import Answer
+from modelmeter_server.core.errors import FieldViolation
 from modelmeter_server.core.journal import CallKey, CallState
 from modelmeter_server.core.outcomes import Certainty
 from modelmeter_server.engine.plan import Refused, mistaken
@@ -19,7 +22,7 @@ from modelmeter_server.ledger.questions import CallPosition, SpendPosition
 from modelmeter_server.telemetry.log import get_logger
 
 from .convert_ceilings import ceiling_from, fill_ceiling, fill_halt, halt_from, subject_from
-from .convert_content import PAGE_BYTES, PART_BYTES, answer_of, fill_content, parts
+from .convert_content import MESSAGE_BYTES, PAGE_BYTES, PART_BYTES, answer_of, fill_content, parts
 from .convert_ledger import add_attempt_rows, fill_call, fill_spend
 from .convert_questions import (
     call_id_from,
@@ -33,10 +36,11 @@ from .convert_request import Violations
 from .identity import current_tenant
 from .ledger_errors import down, gone, no_ledger, no_such, not_ended, unmet
 from .paging import page_size, page_token, position
+from .plain_text import NUL_REFUSED, fields_with_nul
 from .status import lookup_trailer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from grpc.aio import ServicerContext
     from sqlalchemy import Connection
@@ -52,7 +56,7 @@ if TYPE_CHECKING:
     Context = ServicerContext[Any, Any]
 
 _Found = TypeVar("_Found")
-_Request = TypeVar("_Request")
+_Request = TypeVar("_Request", bound=Message)
 _Response = TypeVar("_Response")
 
 _log = get_logger(__name__)
@@ -66,6 +70,7 @@ def _typed(
     @functools.wraps(handler)
     async def answered(self: LedgerService, request: _Request, context: Context) -> _Response:
         try:
+            _check([FieldViolation(path, NUL_REFUSED) for path in fields_with_nul(request)])
             return await handler(self, request, context)
         except Refused as refusal:
             return await _end(context, refusal.verdict)
@@ -121,10 +126,16 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
 
         records = await self._ledger.read(read)
         response = ledger_service_pb2.ListCallsResponse()
+        told = 0
         for record in records[: asked.limit - 1]:
-            _fill(response.calls.add(), record, PAGE_BYTES)
-        if len(records) == asked.limit:
-            last = records[-2][0]
+            call = ledger_service_pb2.CallRecord()
+            _fill(call, record, PAGE_BYTES)
+            told += call.ByteSize()
+            if response.calls and told > MESSAGE_BYTES:
+                break
+            response.calls.append(call)
+        if len(records) > len(response.calls):
+            last = records[len(response.calls) - 1][0]
             after = CallPosition(last.reserved_at, last.call_id, last.generation)
             response.next_page_token = page_token(position_text(after))
         return response
@@ -405,13 +416,14 @@ def _fill(message: ledger_service_pb2.CallRecord, record: _Record, limit: int) -
     add_attempt_rows(message, attempts)
     if content is None:
         return
-    kept = contents.decode(content.outcome_json)
-    result = kept.result
-    if isinstance(result, Answer):
-        answer = answer_of(row, result, attempts, kept.sensitivity)
-        fill_content(message, answer, None, content.provider_body, limit)
-    else:
-        fill_content(message, None, result, content.provider_body, limit)
+    answer, failed = None, None
+    if content.outcome_json:
+        kept = contents.decode(content.outcome_json)
+        if isinstance(result := kept.result, Answer):
+            answer = answer_of(row, result, attempts, kept.sensitivity)
+        else:
+            failed = result
+    fill_content(message, answer, failed, content.provider_body, limit)
 
 
 def _is_full(view: int, found: Violations) -> bool:
@@ -419,7 +431,7 @@ def _is_full(view: int, found: Violations) -> bool:
     return found.word("view", view, {basic: False, full: True}) or False
 
 
-def _check(found: Violations) -> None:
+def _check(found: Sequence[FieldViolation]) -> None:
     if found:
         raise Refused(mistaken(found))
 

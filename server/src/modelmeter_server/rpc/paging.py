@@ -33,7 +33,7 @@ def position(token: str, found: Violations) -> str:
         return ""
     try:
         data = base64.b64decode(token.encode(), altchars=b"-_", validate=True)
-        if data.startswith(_MARK):
+        if data.startswith(_MARK) and b"\0" not in data:  # PostgreSQL compares no text with U+0000
             return data.removeprefix(_MARK).decode()
     except (binascii.Error, UnicodeError):
         pass
