@@ -11,7 +11,7 @@ from modelmeter.errors import NotConnectedError
 if TYPE_CHECKING:
     from modelmeter.enums import SchemaMode
     from modelmeter.errors import ModelmeterError
-    from modelmeter.records import LedgerCall
+    from modelmeter.records import Amount, LedgerCall
     from modelmeter.results import (
         AdditionalUsage,
         Attempt,
@@ -59,6 +59,7 @@ def of_completion(completion: Completion) -> Rows:
         ("model", _served(completion.model_asked, completion.model_served, completion.target)),
         ("finish", stop + (", truncated" if completion.truncated else "")),
         *_figures(completion),
+        ("replayed", "from the ledger: nothing new was bought" if completion.replayed else ""),
         ("time", times(completion.timings)),
         ("call id", completion.call_id),
     ]
@@ -139,11 +140,16 @@ def _booked(call: LedgerCall) -> str:
     for name in named:
         amount = getattr(call.booking, name)
         if amount.tokens or amount.nano_units:
-            price = f" ({units(amount.nano_units)} {call.booking.currency})" if call.booking.currency else ""
-            parts.append(f"{name.replace('_', ' ')} {amount.tokens:,} tokens{price}")
+            parts.append(f"{name.replace('_', ' ')} {booked(amount, call.booking.currency)}")
     if call.booking.possibly_billed:
         parts.append("possibly billed: the provider failed before it generated")
     return ", ".join(parts) or "nothing"
+
+
+def booked(amount: Amount, currency: str) -> str:
+    """Return tokens, and money where there is a price."""
+    price = f" ({units(amount.nano_units)} {currency})" if currency else ""
+    return f"{amount.tokens:,} {'token' if amount.tokens == 1 else 'tokens'}{price}"
 
 
 def _attempt(attempt: Attempt) -> str:
