@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Rows = list[tuple[str, str]]
 
 _MISTAKEN = "bad request"
+_REPLAYED = "from the ledger: nothing new was bought"
 
 _SURENESS = {
     Certainty.NONE: "nothing was or will be billed",
@@ -65,7 +66,7 @@ def of_completion(completion: Completion) -> Rows:
         ("model", _served(completion.model_asked, completion.model_served, completion.target)),
         ("finish", stop + (", truncated" if completion.truncated else "")),
         *_figures(completion),
-        ("replayed", "from the ledger: nothing new was bought" if completion.replayed else ""),
+        ("replayed", _REPLAYED if completion.replayed else ""),
         ("time", times(completion.timings)),
         ("call id", completion.call_id),
     ]
@@ -81,6 +82,7 @@ def of_embeddings(answer: Embeddings) -> Rows:
         ("tokens", tokens(answer.usage)),
         ("certainty", f"{answer.certainty.value}: {_SURENESS.get(answer.certainty, 'not said')}"),
         ("cost", money(answer.cost)),
+        ("replayed", _REPLAYED if answer.replayed else ""),
         ("time", times(answer.timings)),
         ("call id", answer.call_id),
     ]
