@@ -25,7 +25,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: $(READY) ## five calls to the embedded provider, each with another end; needs no key
+demo: $(READY) ## five calls to the embedded provider, and what the ledger has of them; needs no key
 	@$(BIN)/modelmeter demo $(ARGS)
 
 .PHONY: run

@@ -1,28 +1,43 @@
-"""`modelmeter demo` shows the endings of calls, keeps its promises, and ends by itself."""
+"""`modelmeter demo` shows the endings of calls and what the ledger has of them, keeps its promises, and ends."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
+import pytest
+
 from tests.support.command_line import environment, run, run_on_terminal
 
+LEDGER = "What the ledger has of them\n"
 
-async def test_the_demo_shows_each_ending_with_what_is_known_of_its_cost():
+
+async def test_the_demo_shows_what_the_ledger_has_of_each_call():
     result = await run("demo")
     assert (result.code, result.err) == (0, "")
-    summary = result.out.split("What is known of these calls\n")[1].splitlines()
-    cells = [line.split()[:2] for line in summary[1:6]]
-    assert cells == [
-        ["drip", "answered"],
-        ["cut", "INTERRUPTED"],
-        ["cut_before_usage", "UNACCOUNTED"],
-        ["refused", "REFUSED"],
-        ["rate_limited", "RATE_LIMITED"],
+    lines = result.out.split(LEDGER)[1].splitlines()
+    assert [line.split()[:4] for line in lines[1:5]] == [
+        ["drip", "ANSWERED", "SETTLED", "EXACT"],
+        ["cut", "INTERRUPTED", "UNSETTLED", "AT_LEAST"],
+        ["cut_before_usage", "UNACCOUNTED", "UNSETTLED", "UNKNOWN"],
+        ["refused", "REFUSED", "SETTLED", "NONE"],
     ]
-    for line, word in zip(summary[1:6], ["EXACT", "AT_LEAST", "UNKNOWN", "NONE", "NONE"], strict=True):
-        assert word in line
-    assert summary[-1].startswith("Altogether at least 0.")
+    assert [line.split()[4:] for line in (lines[1], lines[4])] == [
+        ["0.000351", "USD", "none"],
+        ["none", "none"],
+    ]
+    assert lines[6].startswith(
+        "The run asked for 5 calls and bought 4: settled 46 tokens (0.000402 USD), and"
+    )
+
+
+async def test_the_demo_asks_for_one_effect_twice_and_gets_the_call_that_was_bought():
+    result = await run("demo")
+    first, second = result.out.split("The same once more: replay/drip\n")
+    answer, again = first.split("A good answer")[1], second.split("An interrupted one")[0]
+    assert "replayed " not in answer
+    assert "replayed   from the ledger: nothing new was bought\n" in again
+    assert answer.split("call id")[1].strip() == again.split("call id")[1].strip()
 
 
 async def test_the_demo_runs_on_a_terminal():
@@ -31,15 +46,16 @@ async def test_the_demo_runs_on_a_terminal():
     assert "\x1b[1" in result.out
 
 
-def test_the_demo_fails_when_a_call_does_not_end_as_promised():
+@pytest.mark.parametrize("wrong", ["script='refused'", "state=CallState.UNSETTLED", "replayed=True"])
+def test_the_demo_fails_when_a_call_does_not_end_or_is_not_booked_as_promised(wrong: str):
     found = subprocess.run(
         [
             sys.executable,
             "-c",
             "import asyncio, sys, msgspec\n"
+            "from modelmeter import CallState\n"
             "from modelmeter_server.commands import scenes\n"
-            "wrong = msgspec.structs.replace(scenes.SCENES[0], script='refused')\n"
-            "scenes.SCENES = (wrong,)\n"
+            f"scenes.SCENES = (msgspec.structs.replace(scenes.SCENES[0], {wrong}),)\n"
             "sys.exit(not asyncio.run(scenes.show()))\n",
         ],
         capture_output=True,

@@ -9,13 +9,15 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
 from modelmeter.cli.program import program
+from modelmeter_server.core.pricing import PriceTable, Tier
 from tests.support.command_line import run
 from tests.support.ledgers import ledger_in
-from tests.support.running_server import serving
+from tests.support.running_server import MODEL, serving
 from tests.support.scripted_driver import ScriptedDriver, answering
 
 CALL_ID = "6f2c1c9b-5b0c-4f7e-8a86-6b1c9f0e2d11"
@@ -107,6 +109,25 @@ async def test_an_export_has_every_call_and_goes_into_a_file(books, tmp_path):
     assert whole["settled_tokens"] == int(row["settled_tokens"])
 
 
+async def test_an_export_into_no_folder_is_a_wrong_command_line(books, tmp_path):
+    refused = await ledger(books, "export", "--output", str(tmp_path / "none" / "calls.csv"))
+    assert refused.exit_code == 2
+    assert "No such file or directory" in refused.stderr
+
+
+async def test_an_export_has_what_is_booked_in_money_and_leaves_out_what_nobody_said(tmp_path):
+    tier = Tier(input=5_000_000_000, output=25_000_000_000)
+    priced = msgspec.structs.replace(MODEL, price=PriceTable(currency="USD", tiers=(tier,)))
+    async with (
+        ledger_in(tmp_path) as books,
+        serving(ScriptedDriver(answering()), models=[priced], ledger=books) as running,
+    ):
+        await running.ask()
+        row = json.loads((await ledger(running.address, "export", "--format", "jsonl")).stdout)
+    assert (row["unsettled"], row["booking_currency"], row["reconciled_by"]) == ("0.00", "USD", "")
+    assert row["settled"] == row["cost"] != "0.00"
+
+
 async def test_erased_content_is_gone(books):
     assert (await ledger(books, "erase", "--call", CALL_ID)).stdout == "1 call erased\n"
     gone = await ledger(books, "show", CALL_ID, "--answer")
@@ -144,11 +165,25 @@ async def test_an_export_of_the_provider_is_compared(books, tmp_path):
         ("spend", "--chart", "--by", "model"),
         ("spend", "--by", "model", "--label", "team"),
         ("reconcile",),
+        ("reconcile", CALL_ID, "--money", "3USD", "--reason", "invoice"),
+        ("reconcile", CALL_ID, "--input-tokens", "3"),
+        ("reconcile", CALL_ID, "--at-least"),
         ("erase",),
     ],
 )
 async def test_a_wrong_command_line_sends_nothing(arguments):
     assert (await ledger("127.0.0.1:1", *arguments)).exit_code == 2
+
+
+async def test_nobody_at_the_address_is_told_with_what_to_do():
+    result = await ledger("127.0.0.1:1", "calls")
+    assert (result.exit_code, result.stderr.partition(":")[0]) == (5, "NOT CONNECTED")
+    assert "`modelmeter serve` starts one" in result.stderr
+
+
+async def test_a_mistake_is_told_once(books):
+    result = await ledger(books, "halt", "set", "run")
+    assert result.stderr == "REFUSED: bad request\n  halt.subject.name  must be the run id\n"
 
 
 async def test_a_server_without_a_ledger_says_so(replay_address):

@@ -105,3 +105,13 @@ def test_the_rows_of_a_bill_are_plain_lines_in_a_pipe(capsys):
 def test_a_table_is_tab_separated_in_a_pipe_and_has_no_header(capsys):
     render.show_table(["a", "b"], [["1", "x\ty"], ["2", ""]])
     assert capsys.readouterr().out == "1\tx y\n2\t\n"
+
+
+def test_a_table_on_a_terminal_keeps_its_words_whole_and_leaves_empty_columns_out(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("TERM", "dumb")
+    render.show_table(["call_id", "model", "cost"], [["x" * 36, "y" * 36, ""]])
+    out = capsys.readouterr().out
+    assert f"{'x' * 36}  {'y' * 36}" in out
+    assert "cost" not in out

@@ -25,8 +25,7 @@ def test_the_layers_are_those_that_are_enforced():
     (contract,) = [each for each in tools["importlinter"]["contracts"] if each["type"] == "layers"]
     enforced = [re.findall(r"\w+", layer) for layer in contract["layers"]]
     told = [row["Layer"] for row in table(section(TEXT, "Layers"))]
-    # The ledger has a place in the contract and is not built yet.
-    assert told == [name for layer in enforced for name in layer if name != "ledger"]
+    assert told == [name for layer in enforced for name in layer]
 
 
 def _constant(where: str) -> float:

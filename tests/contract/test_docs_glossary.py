@@ -17,6 +17,7 @@ from modelmeter.v1 import (
     completion_pb2,
     embedding_pb2,
     error_pb2,
+    ledger_service_pb2,
     message_pb2,
     model_service_pb2,
     token_count_pb2,
@@ -383,6 +384,8 @@ def _known_words() -> set[str]:
     words = {name for word in WORDS for name in (*of_proto(word), *of_core(word))}
     words |= {word.proto.DESCRIPTOR.name for word in WORDS}
     words |= {name for _, _, core, _ in ENUMS for name in core.__members__}
+    of_the_ledger = ledger_service_pb2.DESCRIPTOR.message_types_by_name.values()
+    words |= {each.name for message in of_the_ledger for each in message.fields}
     return words | {"flush_interval"}
 
 

@@ -56,12 +56,13 @@ async def test_a_refusal_tells_what_is_allowed_settled_held_unsettled_and_asked(
 
 
 async def test_a_refusal_says_when_room_returns(ledger):
-    await put_ceiling(ledger, tokens=1, window=Window(kind=WindowKind.DAY))
+    await put_ceiling(ledger, tokens=ONE, window=Window(kind=WindowKind.DAY))
     async with serving(ScriptedDriver(answering()), ledger=ledger) as running:
+        await running.ask()
         error = await running.error()
     assert "room returns at" in (error.details() or "")
     assert Details(error).model_error.standings[0].HasField("room_time")
-    assert await rows_of(ledger) == [], "a call that was refused is no call of the ledger"
+    assert len(await rows_of(ledger)) == 1, "a call that was refused is no call of the ledger"
 
 
 async def test_a_call_is_bounded_by_its_own_ceiling(ledger):

@@ -86,6 +86,16 @@ def test_a_ceiling_tells_everything_and_when_to_come_back():
     assert refused.standings == (STANDING,)
 
 
+def test_a_call_that_no_ceiling_of_that_size_lets_through_is_told_what_to_change():
+    large = msgspec.structs.replace(STANDING, settled=0, held=0, unsettled=0, asked=16_417)
+    assert large.room_at is not None
+    refused = denial(Denied(kind=Kind.CEILING, message="", standings=(large,)), 0)
+    assert refused.retry_after is None
+    assert refused.message.endswith(
+        "asked 16,417; a call of that size never fits: lower its max_output_tokens or raise the ceiling"
+    )
+
+
 def test_a_ceiling_beside_one_that_no_time_empties_names_no_time():
     lasting = msgspec.structs.replace(STANDING, room_at=None, currency="USD")
     refused = denial(Denied(kind=Kind.CEILING, message="", standings=(lasting, STANDING)), 0)

@@ -168,6 +168,17 @@ def test_the_bound_covers_a_provider_that_keeps_to_it(
     assert booking.settled_tokens + booking.unsettled_tokens >= read + written
 
 
+@given(holds, st.none() | counts, counts, st.floats(0, 10))
+def test_the_bound_covers_the_text_that_arrived(
+    hold: Hold, told_output: int | None, seen: int, seconds: float
+):
+    """However fast it came: a provider may generate faster than the model's `max_tokens_per_second` says."""
+    seen = min(seen, hold.output_tokens)
+    told_figures = msgspec.structs.replace(figures(0, told_output), estimated_output_tokens=seen)
+    booking = book(hold, told_figures, end(seconds=seconds))
+    assert booking.settled_tokens + booking.unsettled_tokens >= seen
+
+
 # Money
 
 

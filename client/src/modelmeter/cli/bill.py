@@ -5,13 +5,13 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from modelmeter.enums import Certainty, CostSource, Disposition, ErrorKind, ModelTask, Stage
+from modelmeter.enums import Certainty, CostSource, Disposition, ErrorKind, ModelTask, Reconciler, Stage
 from modelmeter.errors import NotConnectedError
 
 if TYPE_CHECKING:
     from modelmeter.enums import SchemaMode
     from modelmeter.errors import ModelmeterError
-    from modelmeter.records import LedgerCall
+    from modelmeter.records import Amount, LedgerCall
     from modelmeter.results import (
         AdditionalUsage,
         Attempt,
@@ -28,11 +28,18 @@ if TYPE_CHECKING:
 
 Rows = list[tuple[str, str]]
 
+_MISTAKEN = "bad request"
+_REPLAYED = "from the ledger: nothing new was bought"
+
 _SURENESS = {
     Certainty.NONE: "nothing was or will be billed",
     Certainty.EXACT: "told by the provider at the end",
     Certainty.AT_LEAST: "a lower bound, told before the end",
     Certainty.UNKNOWN: "it may have generated, and nobody said what it cost",
+}
+_TOLD_LATER = {
+    Reconciler.PROVIDER: "told by the provider after the end",
+    Reconciler.OPERATOR: "told by an operator after the end",
 }
 _SOURCES = {
     CostSource.PROVIDER: "the provider's own figure",
@@ -129,7 +136,7 @@ def of_call(call: LedgerCall) -> Rows:
         ("message", call.message),
         ("happened", f"{call.disposition.value}, ended by {call.cause.value}{stage}" if failed else ""),
         ("finish", "" if failed else call.finish.value),
-        *_figures(call),
+        *_figures(call, _TOLD_LATER.get(call.reconciled_by)),
         ("booked", _booked(call)),
         (
             "reconciled",
@@ -157,17 +164,39 @@ def _booked(call: LedgerCall) -> str:
     for name in named:
         amount = getattr(call.booking, name)
         if amount.tokens or amount.nano_units:
-            price = f" ({units(amount.nano_units)} {call.booking.currency})" if call.booking.currency else ""
-            parts.append(f"{name.replace('_', ' ')} {amount.tokens:,} tokens{price}")
+            parts.append(f"{name.replace('_', ' ')} {booked(amount, call.booking.currency)}")
     if call.booking.possibly_billed:
         parts.append("possibly billed: the provider failed before it generated")
     return ", ".join(parts) or "nothing"
+
+
+def booked(amount: Amount, currency: str) -> str:
+    """Return tokens, and money where there is a price."""
+    price = f" ({units(amount.nano_units)} {currency})" if currency else ""
+    return f"{amount.tokens:,} {'token' if amount.tokens == 1 else 'tokens'}{price}"
 
 
 def _attempt(attempt: Attempt) -> str:
     ended = "answered" if attempt.kind is ErrorKind.UNSPECIFIED else attempt.kind.value
     elapsed = "" if attempt.elapsed is None else f" in {attempt.elapsed:.3f} s"
     return f"{attempt.target}: {ended} at {attempt.stage.name}{elapsed}, {tokens(attempt.usage)}"
+
+
+def of_mistakes(error: ModelmeterError) -> Rows:
+    """Return a row for each mistake in a request, named as the caller wrote it."""
+    return [
+        (violation.field.removeprefix("request."), violation.description) for violation in error.violations
+    ]
+
+
+def sentence(error: ModelmeterError) -> str:
+    """Return what happened; mistakes in the request have rows of their own."""
+    return _MISTAKEN if error.violations and error.message.startswith(_MISTAKEN) else error.message
+
+
+def advice_on_connecting(error: ModelmeterError) -> Rows:
+    """Return what to do when nobody listens; nothing for every other failure."""
+    return [("repeat", _advice(error))] if isinstance(error, NotConnectedError) else []
 
 
 def title(error: ModelmeterError) -> str:
@@ -279,14 +308,14 @@ def _told(rows: Rows) -> Rows:
     return [(label, text) for label, text in rows if text]
 
 
-def _figures(source: Completion | ModelmeterError | LedgerCall) -> Rows:
+def _figures(source: Completion | ModelmeterError | LedgerCall, told: str | None = None) -> Rows:
     if source.certainty is Certainty.NONE:
         return [("certainty", f"NONE: {_SURENESS[Certainty.NONE]}")]
     rows = [("tokens", tokens(source.usage))]
     rows += [("besides", _beside(extra)) for extra in source.additional_usage]
     if source.estimated_output_tokens is not None:
         rows.append(("estimate", f"{source.estimated_output_tokens:,} output tokens, counted from the text"))
-    sureness = _SURENESS.get(source.certainty, "not said")
+    sureness = told or _SURENESS.get(source.certainty, "not said")
     return [*rows, ("certainty", f"{source.certainty.value}: {sureness}"), ("cost", money(source.cost))]
 
 

@@ -22,12 +22,16 @@ def show_failure(error: ModelmeterError, *, as_json: bool) -> None:
         show_error(error)
 
 
+def show_refusal(error: ModelmeterError) -> None:
+    """Show the error of a question, which has no bill."""
+    rows = [*bill.of_mistakes(error), *bill.advice_on_connecting(error)]
+    show_rows(f"{error.reason or bill.title(error)}: {bill.sentence(error)}", rows, error=True)
+
+
 def show_error(error: ModelmeterError, *, partial: bool = False) -> None:
     """Show an error with its mistakes and its bill; `partial` says that text stands above it."""
     rows = bill.of_error(error)
     if partial:
         rows.insert(0, ("partial", "the text above is not an answer"))
-    rows[:0] = [
-        (violation.field.removeprefix("request."), violation.description) for violation in error.violations
-    ]
-    show_rows(f"{bill.title(error)}: {error.message}", rows, error=True)
+    rows = [*bill.of_mistakes(error), *rows]
+    show_rows(f"{bill.title(error)}: {bill.sentence(error)}", rows, error=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from modelmeter.enums import CallState, ErrorKind, Operation
+from modelmeter.enums import CallState, ErrorKind, Operation, Reconciler
 
 from . import bill
 from .connection import connection_options
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Callable, Sequence
 
-    from modelmeter import Ledger, LedgerCall
+    from modelmeter import Amount, Ledger, LedgerCall
 
 COLUMNS = (
     "call_id",
@@ -69,6 +69,11 @@ EXPORT_COLUMNS = (
     "held_tokens",
     "unsettled_tokens",
     "written_off_tokens",
+    "settled",
+    "held",
+    "unsettled",
+    "written_off",
+    "booking_currency",
     "cost",
     "currency",
     "possibly_billed",
@@ -114,14 +119,23 @@ def call_row(call: LedgerCall) -> dict[str, Any]:
         "held_tokens": booking.held.tokens,
         "unsettled_tokens": booking.unsettled.tokens,
         "written_off_tokens": booking.written_off.tokens,
+        "settled": _money(booking.settled, booking.currency),
+        "held": _money(booking.held, booking.currency),
+        "unsettled": _money(booking.unsettled, booking.currency),
+        "written_off": _money(booking.written_off, booking.currency),
+        "booking_currency": booking.currency,
         "cost": None if call.cost is None else bill.units(call.cost.nano_units).replace(",", ""),
         "currency": "" if call.cost is None else call.cost.currency,
         "possibly_billed": booking.possibly_billed,
         "attempts_total": call.attempts_total,
         "provider_request_id": call.provider_request_id,
         "provider_response_id": call.provider_response_id,
-        "reconciled_by": call.reconciled_by,
+        "reconciled_by": call.reconciled_by if call.reconciled_by is not Reconciler.UNSPECIFIED else "",
     }
+
+
+def _money(amount: Amount, currency: str) -> str | None:
+    return bill.units(amount.nano_units).replace(",", "") if currency else None
 
 
 def outcome(call: LedgerCall) -> str:
@@ -218,8 +232,11 @@ def export(
         if output is None:
             write_list(sys.stdout, form, EXPORT_COLUMNS, map(call_row, found))
             return
-        with output.open("w", encoding="utf-8", newline="") as file:
-            write_list(file, form, EXPORT_COLUMNS, map(call_row, found))
+        try:
+            with output.open("w", encoding="utf-8", newline="") as file:
+                write_list(file, form, EXPORT_COLUMNS, map(call_row, found))
+        except OSError as error:
+            raise click.BadParameter(str(error), param_hint="'--output'") from None
 
 
 @click.command()

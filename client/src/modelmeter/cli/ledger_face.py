@@ -13,10 +13,9 @@ import click
 
 from modelmeter.errors import ModelmeterError
 
-from . import bill
 from .connection import connect
 from .exits import exit_of
-from .render import show_rows
+from .failures import show_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,8 +38,7 @@ def open_ledger(address: str, *, tls: bool, ca_file: Path | None) -> Iterator[Le
         try:
             yield client.ledger
         except ModelmeterError as error:
-            rows = [(violation.field, violation.description) for violation in error.violations]
-            show_rows(f"{error.reason or bill.title(error)}: {error.message}", rows, error=True)
+            show_refusal(error)
             sys.exit(exit_of(error))
         except (ValueError, TypeError) as error:
             raise click.UsageError(str(error)) from None

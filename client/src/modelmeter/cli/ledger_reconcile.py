@@ -85,7 +85,11 @@ def reconcile(
         return
     assert call_id is not None
     figure = None
-    if input_tokens is not None or output_tokens is not None:
+    is_told = input_tokens is not None or output_tokens is not None
+    if is_told != bool(reason) or (not is_told and (money is not None or at_least)):
+        message = "a figure is --input-tokens, --output-tokens or both, with a --reason"
+        raise click.UsageError(message)
+    if is_told:
         nanos, currency = money or (None, "")
         figure = Figure(
             usage=Usage(input_tokens=input_tokens, output_tokens=output_tokens),

@@ -13,6 +13,7 @@ from . import bill
 from .connection import connect, connection_options
 from .documents import document
 from .exits import exit_of
+from .failures import show_refusal
 from .render import show_rows, show_table
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def models(
         if as_json:
             click.echo(document(error=error))
         else:
-            show_rows(f"{bill.title(error)}: {error.message}", [], error=True)
+            show_refusal(error)
         sys.exit(exit_of(error))
 
 

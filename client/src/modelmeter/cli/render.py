@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 # C0 and C1 controls but tab and newline, and the marks that turn the direction of text.
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
+_WIDE = 4096
+"""Characters of the widest table."""
+
 
 def visible(text: str) -> str:
     """Return the text with a replacement character for every control character but tab and newline."""
@@ -99,13 +102,17 @@ def _grid(rows: Rows) -> Table:
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Show a table on stdout; in a pipe its cells are separated by tabs, without a header."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=_WIDE)
     if not console.is_terminal:
         sys.stdout.write("".join("\t".join(map(line, row)) + "\n" for row in rows))
         return
+    cells = [[line(cell) for cell in row] for row in rows]
+    used = [index for index in range(len(columns)) if any(row[index] for row in cells)]
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(line(cell)) for cell in row))
-    console.print(table)
+    for index in used:
+        # An id that is folded over lines cannot be copied: a table that is too wide runs on, as a terminal wraps it.
+        table.add_column(columns[index].replace("_", "\n"), no_wrap=True)
+    for row in cells:
+        table.add_row(*(Text(row[index]) for index in used))
+    if cells:
+        console.print(table)

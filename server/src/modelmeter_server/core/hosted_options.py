@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
     from .models import ModelSpec
 
-DISABLED: Final = "the deployment has not enabled this tool of the provider"
+DISABLED: Final = (
+    "the deployment has not enabled this tool of the provider: its model does not name it in hosted_tools"
+)
 
 _OWN: Final = "takes the provider's own tools only: the request's `tools` declare tools"
 _DATED: Final = re.compile(r"_(\d{8}|\d{4}_\d{2}_\d{2})$")

@@ -8,7 +8,8 @@
     silence after it was written  nothing            the bound on its input, and what time allowed to generate
     told in part, or not at all   as told            the bound on what was not told
 
-Time bounds the output only where closing the connection stops the bill; otherwise the whole reservation does.
+Time bounds the output only where closing the connection stops the bill; otherwise the whole reservation does. What
+arrived as text was generated, however little time it took.
 """
 
 from __future__ import annotations
@@ -125,20 +126,21 @@ def book(hold: Hold, figures: Figures, end: End) -> Booking:
 def _book_generated(hold: Hold, figures: Figures, end: End) -> Booking:
     tokens, nanos = told(hold, figures)
     input_rest = hold.input_tokens if figures.input_tokens is None else 0
-    if figures.output_tokens is None:
-        output_rest = _most_output(hold, hold.output_tokens, end)
-    elif end.is_finished:
+    output = figures.output_tokens or 0
+    seen = max(0, (figures.estimated_output_tokens or 0) - output)
+    if figures.output_tokens is not None and end.is_finished:
         output_rest = 0
     else:
-        output_rest = _most_output(hold, max(0, hold.output_tokens - figures.output_tokens), end)
+        output_rest = _most_output(hold, max(0, hold.output_tokens - output), end, seen)
     rest = _bound(hold, input_rest, output_rest)
     return msgspec.structs.replace(rest, settled_tokens=tokens, settled_nanos=nanos)
 
 
-def _most_output(hold: Hold, rest: int, end: End) -> int:
+def _most_output(hold: Hold, rest: int, end: End, seen: int = 0) -> int:
+    """Return the most that was generated of what the hold leaves; `seen` is what arrived of it as text."""
     if not (hold.abort_stops_billing or end.is_finished):
         return rest
-    return min(rest, ceil(max(0.0, end.generating_seconds) * hold.tokens_per_second))
+    return min(rest, max(seen, ceil(max(0.0, end.generating_seconds) * hold.tokens_per_second)))
 
 
 def _bound(hold: Hold, input_tokens: int, output_tokens: int) -> Booking:

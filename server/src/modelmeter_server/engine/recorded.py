@@ -107,7 +107,8 @@ def cost_of(figures: Figures) -> Cost | None:
 
 def denial(denied: Denied, at: int) -> Failure:
     """Return the failure of a call that the ledger did not let through; `at` is now, in microseconds."""
-    rooms = [standing.room_at for standing in denied.standings]
+    # A call that is larger than a whole ceiling would wait in vain.
+    rooms = [None if each.asked > each.allowed else each.room_at for each in denied.standings]
     certain = [room for room in rooms if room is not None]
     return failure(
         denied.kind,
@@ -144,7 +145,9 @@ def describe(standing: Standing) -> str:
     unit = f"nano {standing.currency}" if standing.currency else "tokens"
     window = "" if scope == Scope.CALL.value else f"{standing.window.kind.value.lower()} "
     returns = "room returns with settlements or a higher ceiling only"
-    if standing.room_at is not None:
+    if standing.asked > standing.allowed:
+        returns = "a call of that size never fits: lower its max_output_tokens or raise the ceiling"
+    elif standing.room_at is not None:
         moment = datetime.fromtimestamp(standing.room_at / MICROS, UTC)
         returns = f"room returns at {moment.isoformat(timespec='seconds').replace('+00:00', 'Z')}"
     return (
