@@ -14,6 +14,7 @@ from modelmeter_server.core.errors import failure
 from modelmeter_server.core.journal import Effect
 from modelmeter_server.core.outcomes import Kind
 from modelmeter_server.core.requests import CompletionRequest
+from modelmeter_server.core.tenants import Tenant
 from modelmeter_server.ledger.commands import Erase
 from tests.support.ledgers import rows_of
 from tests.support.running_server import Details, read_all, serving, streaming
@@ -243,8 +244,8 @@ async def test_another_tenants_call_id_and_effect_are_as_good_as_new(ledger):
         asked = CompletionRequest(
             model="claude", call_id=call_id, text="Other words", effect=Effect(run_id="run", key="k")
         )
-        outcome = await running.engine.start(asked, tenant="other").outcome()
-        again = await running.engine.start(asked, tenant="other").outcome()
+        outcome = await running.engine.start(asked, tenant=Tenant(name="other")).outcome()
+        again = await running.engine.start(asked, tenant=Tenant(name="other")).outcome()
     assert isinstance(outcome.result, Answer), "no conflict tells that somebody else has such a call"
     assert (outcome.replayed, again.replayed) == (False, True)
     assert len(driver.calls) == 2

@@ -14,7 +14,6 @@ from modelmeter_server.core.errors import failure
 from modelmeter_server.core.outcomes import Cause, Kind
 from modelmeter_server.ledger.ledger import LedgerUnavailable
 from modelmeter_server.rpc import ledger_service
-from modelmeter_server.rpc.ledger_service import LedgerService
 from tests.support.ledgers import Interruptible
 from tests.support.running_server import MODEL, Details, asking, serving
 from tests.support.scripted_driver import (
