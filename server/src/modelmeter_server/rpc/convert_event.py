@@ -152,6 +152,20 @@ def event_message(event: Event) -> event_pb2.Event:
     )
 
 
+# A message of ours around the event would copy it first, which costs as much as making it.
+_EVENTS_TAG: Final = bytes((event_service_pb2.WatchEventsResponse.EVENTS_FIELD_NUMBER << 3 | 2,))
+
+
+def _varint(number: int) -> bytes:
+    """Return a length as protobuf writes it: seven bits a byte, the lowest first."""
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
 class EventBytes:
     """Serialise each event once, however many watch."""
 
@@ -171,8 +185,8 @@ class EventBytes:
     def _piece(self, event: Event) -> bytes:
         piece = self._pieces.get(event.tick)
         if piece is None:
-            response = event_service_pb2.WatchEventsResponse(events=(event_message(event),))
-            piece = self._pieces[event.tick] = response.SerializeToString()
+            data = event_message(event).SerializeToString()
+            piece = self._pieces[event.tick] = _EVENTS_TAG + _varint(len(data)) + data
             if len(self._pieces) > self._kept:
                 self._pieces.popitem(last=False)
         return piece
