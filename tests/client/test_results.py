@@ -20,6 +20,7 @@ from modelmeter.v1 import (
     ledger_service_pb2,
     message_pb2,
     model_service_pb2,
+    session_pb2,
     usage_pb2,
 )
 
@@ -47,6 +48,9 @@ MIRRORS = [
     (client_errors.ModelmeterError, error_pb2.ModelError),
 ]
 ENUMS = [
+    (enums.BusyPolicy, _wire.BUSY_POLICY, session_pb2.BusyPolicy.DESCRIPTOR),
+    (enums.SessionTransport, _wire.SESSION_TRANSPORT, session_pb2.SessionTransport.DESCRIPTOR),
+    (enums.SessionEndReason, _wire.SESSION_END_REASON, session_pb2.SessionEndReason.DESCRIPTOR),
     (enums.Certainty, _wire.CERTAINTY, usage_pb2.Certainty.DESCRIPTOR),
     (enums.CostSource, _wire.COST_SOURCE, usage_pb2.CostSource.DESCRIPTOR),
     (enums.ErrorKind, _wire.ERROR_KIND, error_pb2.ErrorKind.DESCRIPTOR),

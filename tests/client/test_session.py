@@ -137,9 +137,11 @@ async def test_an_error_inside_the_block_cancels_the_session():
     left = asyncio.Event()
 
     async def play(_hear, context):
-        await context.write(OPENED)
-        context.add_done_callback(lambda _context: left.set())
-        await asyncio.Event().wait()
+        try:
+            await context.write(OPENED)
+            await asyncio.Event().wait()
+        finally:
+            left.set()
 
     async with playing(play) as (client, _):
         with pytest.raises(ZeroDivisionError):

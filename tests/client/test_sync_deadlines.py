@@ -58,7 +58,7 @@ class DeadlineChannel(grpc.Channel):
         raise AssertionError(method)
 
     def stream_stream(self, method: str, *_: Any, **__: Any) -> Any:
-        raise AssertionError(method)
+        """Return nothing: the synchronous client has no sessions."""
 
     def subscribe(self, callback: Any, try_to_connect: bool | None = False) -> None:
         raise AssertionError

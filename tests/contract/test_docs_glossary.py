@@ -407,6 +407,10 @@ IN_CODE = {
     "Recorder": "server/src/modelmeter_server/engine/recorder.py",
     "modelmeter-call-id": "server/src/modelmeter_server/rpc/model_service.py",
     "effect_outcome": "client/src/modelmeter/errors.py",
+    "session_id": "proto/modelmeter/v1/session.proto",
+    "keep_transcript": "proto/modelmeter/v1/session.proto",
+    "EMULATED": "client/src/modelmeter/enums.py",
+    "SessionTurn": "proto/modelmeter/v1/model_service.proto",
 }
 """Words of the glossary that are no fields, and the file that has them."""
 

@@ -43,6 +43,7 @@ from modelmeter_server.core.requests import (
     ToolChoice,
     ToolMode,
     ToolResultPart,
+    TurnScope,
 )
 from tests.support import ROOT
 
@@ -149,6 +150,7 @@ fields = {
     "reasoning_effort": st.none() | st.sampled_from(ReasoningEffort),
     "provider_options_json": texts,
     "continuation": st.none() | continuations,
+    "turn": st.none() | st.builds(TurnScope, previous_response_id=st.none() | texts, generate=st.booleans()),
 }
 requests = st.builds(CompletionRequest, model=st.just("m"), call_id=st.just("c"), **fields)
 
