@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import sys
@@ -128,6 +129,21 @@ async def test_calls_of_a_server_whose_lease_ran_out_are_closed_and_it_may_dispa
     assert await zombie.settle(answering(ref, told(10, 5), at=now_us()))
     late = await heir.read(lambda c: queries.find_call(c, ref.call))
     assert (late.reconciled_by, late.figures.certainty) == ("late", "EXACT")
+
+
+async def test_the_lease_is_renewed_while_there_is_always_more_to_write(opened, monkeypatch):
+    ledger = await opened()
+    carry_out, more = ledger._store.carry_out, itertools.count()
+
+    async def carry_out_as_the_next_comes_in(commands, owner):
+        ledger._writer.submit(order(ledger, f"call-{next(more)}"))
+        return await carry_out(commands, owner)
+
+    monkeypatch.setattr(ledger._store, "carry_out", carry_out_as_the_next_comes_in)
+    await ledger.reserve(order(ledger))
+    async with asyncio.timeout(10):
+        await ledger._lease.turn()
+    monkeypatch.undo()
 
 
 async def test_a_ceiling_of_a_hundred_calls_admits_a_hundred_of_four_hundred_on_two_servers(opened):

@@ -123,8 +123,7 @@ class Writer:
             if self.is_up:
                 await self._wake.wait()
                 self._wake.clear()
-                async with self._turn:
-                    await self._write_all()
+                await self._write_all()
             elif not await self._came_back() and self._closing:
                 return
 
@@ -149,9 +148,14 @@ class Writer:
 
     async def _write_all(self) -> None:
         while self.is_up and not self._is_idle:
-            batch = self._next_batch()
-            if batch:
-                await self._write(batch)
+            # A turn for each batch: under steady load there is always a next one, and the lease must get its turn.
+            async with self._turn:
+                await self._write_next()
+
+    async def _write_next(self) -> None:
+        # The lease may have found the database away while this waited for its turn.
+        if self.is_up and (batch := self._next_batch()):
+            await self._write(batch)
 
     def _next_batch(self) -> list[_Entry]:
         # Checkpoints first: the outcome of the same call, if it comes in the same batch, has removed its checkpoint.
