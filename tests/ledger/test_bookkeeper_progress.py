@@ -222,6 +222,19 @@ def test_a_late_settlement_never_lowers(ledger, figures):
     assert only(ledger) == before
 
 
+@pytest.mark.parametrize(("figures", "rest"), [(told(200, 5, "AT_LEAST"), 10), (NOTHING_TOLD, 110)])
+def test_a_late_settlement_bounds_what_was_generated_after_the_call_was_given_up(ledger, figures, rest):
+    """The lease ended at the moment of the dispatch; the call went on for a second, at 10 tokens a second."""
+    ledger.renew(1, NOW)
+    tell(ledger, dispatching(REF))
+    assert give_up(ledger).booking.unsettled_tokens == 100
+    late = failing(REF, "INTERRUPTED", figures, landed=True, generating_seconds=1.0)
+    assert tell(ledger, late, late) == [True, True]
+    row = only(ledger)
+    assert (row.booking.settled_tokens, row.booking.unsettled_tokens) == (figures.tokens, rest)
+    assert (row.state, row.expires_at is None) == (CallState.UNSETTLED, False)
+
+
 def test_a_late_word_that_nothing_was_sent_frees_the_bound(ledger):
     tell(ledger, dispatching(REF))
     give_up(ledger)

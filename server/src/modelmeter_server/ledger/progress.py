@@ -96,6 +96,7 @@ def settle(books: Books, order: Settle, expire_after: int) -> bool:
     if row.state > CallState.DISPATCHED:
         if raise_figures(books, row, order.figures, by=LATE):
             _put_attempts(books, order)
+        _raise_bound(books, row, order, expire_after)
         return True
     before = entry_of(row)
     figures = _no_less(order.figures, row.figures)
@@ -109,6 +110,28 @@ def settle(books: Books, order: Settle, expire_after: int) -> bool:
     if row.tenant in books.governed:
         passed_limits(books, row, row.reserved_at)
     return True
+
+
+def _raise_bound(books: Books, row: CallRow, order: Settle, expire_after: int) -> None:
+    """Hold what a call may have cost that went on after it was given up: how long it ran is known only now.
+
+    Never less than before, and nothing where the bill is known or somebody else has spoken since.
+    """
+    is_known = row.figures.certainty in (Certainty.EXACT.value, Certainty.NONE.value)
+    if is_known or row.state == CallState.WRITTEN_OFF or row.reconciled_by not in ("", LATE):
+        return
+    carried = row.carried.booking if row.carried is not None else NOTHING
+    own = without(row.booking, carried)
+    due = add(book(row.hold, row.figures, _end_of(order)), _left_by_attempts(row.hold, order.attempts))
+    tokens = max(0, due.settled_tokens + due.unsettled_tokens - own.settled_tokens - own.unsettled_tokens)
+    nanos = max(0, due.settled_nanos + due.unsettled_nanos - own.settled_nanos - own.unsettled_nanos)
+    if not (tokens or nanos):
+        return
+    before = entry_of(row)
+    row.booking = add(row.booking, Booking(unsettled_tokens=tokens, unsettled_nanos=nanos))
+    row.state = CallState.UNSETTLED
+    row.expires_at = order.at + expire_after
+    books.update(row, before)
 
 
 def _no_less(told: Figures, seen: Figures) -> Figures:
