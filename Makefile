@@ -36,6 +36,10 @@ run: $(READY) ## serve on 127.0.0.1:50051 with the embedded provider (ARGS="--co
 test: $(READY) $(PROTO_READY) ## run every test
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
+.PHONY: crash
+crash: $(READY) ## kill a server 200 times in the middle of its calls; the suite does it 20 times
+	@$(BIN)/python -m pytest -n $(WORKERS) tests/e2e/test_crashes.py --crashes 200 $(ARGS)
+
 .PHONY: litellm
 litellm: $(LITELLM_READY) ## install the proxy that `make test` puts behind the server; its tests are skipped without it
 

@@ -1,14 +1,18 @@
-"""What every test has: a scrubbed environment, and the way to the recorded material when there is any."""
+"""What every test has: a scrubbed environment, the way to the recorded material when there is any, and the two
+databases of a ledger: a file, and a PostgreSQL server that each process of the tests starts once."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.support import postgres as debian
 from tests.support.material import MISSING, SHARED, has_material
+from tests.support.postgres import PostgresServer, postgres_server
 
 _PROXIES = {"http_proxy", "https_proxy", "all_proxy", "no_proxy", "grpc_proxy", "no_grpc_proxy"}
 
@@ -46,3 +50,51 @@ def shared() -> Path:
     if not has_material():
         pytest.skip(MISSING)
     return SHARED
+
+
+DATABASES = ("sqlite", "postgresql")
+
+
+def _require_postgres() -> None:
+    if debian.programs() is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"CI tests both databases: {debian.MISSING}")
+        pytest.skip(debian.MISSING)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """Return a server that runs as long as this process of the tests."""
+    _require_postgres()
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    """Return a server that a test may stop and start."""
+    _require_postgres()
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> Iterator[str]:
+    """Return the URL of an empty database."""
+    url = postgres.create_database()
+    yield url
+    postgres.drop_database(url)
+
+
+@pytest.fixture(params=DATABASES)
+def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the URL of an empty ledger, on each database in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/ledger.db"
+    url: str = request.getfixturevalue("postgres_url")
+    return url
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Take the number of crashes that are tried."""
+    parser.addoption("--crashes", type=int, default=20, help="kill a server in mid-flight so many times")

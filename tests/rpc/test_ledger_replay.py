@@ -9,8 +9,11 @@ import grpc
 import pytest
 
 from modelmeter.v1 import error_pb2, model_service_pb2
+from modelmeter_server.core.answers import Answer
 from modelmeter_server.core.errors import failure
+from modelmeter_server.core.journal import Effect
 from modelmeter_server.core.outcomes import Kind
+from modelmeter_server.core.requests import CompletionRequest
 from modelmeter_server.ledger.commands import Erase
 from tests.support.ledgers import rows_of
 from tests.support.running_server import Details, read_all, serving, streaming
@@ -231,3 +234,17 @@ async def test_what_the_ledger_cannot_take_is_refused_with_its_field(ledger, wro
         error = await running.error(**wrong)
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert field in [each.field for each in Details(error).bad_request.field_violations]
+
+
+async def test_another_tenants_call_id_and_effect_are_as_good_as_new(ledger):
+    call_id, driver = str(uuid.uuid4()), ScriptedDriver(answering(), answering())
+    async with serving(driver, ledger=ledger) as running:
+        await running.ask(call_id=call_id, effect=effect())
+        asked = CompletionRequest(
+            model="claude", call_id=call_id, text="Other words", effect=Effect(run_id="run", key="k")
+        )
+        outcome = await running.engine.start(asked, tenant="other").outcome()
+        again = await running.engine.start(asked, tenant="other").outcome()
+    assert isinstance(outcome.result, Answer), "no conflict tells that somebody else has such a call"
+    assert (outcome.replayed, again.replayed) == (False, True)
+    assert len(driver.calls) == 2
