@@ -26,9 +26,7 @@ async def test_the_demo_shows_what_the_ledger_has_of_each_call():
         ["0.000351", "USD", "none"],
         ["none", "none"],
     ]
-    assert lines[6].startswith(
-        "The run asked for 5 calls and bought 4: settled 46 tokens (0.000402 USD), and"
-    )
+    assert lines[6].startswith("The run asked for 5 calls and bought 4: settled 46 tokens (0.000402 USD),")
 
 
 async def test_the_demo_asks_for_one_effect_twice_and_gets_the_call_that_was_bought():

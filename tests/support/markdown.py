@@ -31,6 +31,9 @@ _VOLATILE = (
     (re.compile(r"\b(req|msg|resp)_[0-9a-f]{8,}\b"), r"\1_ID"),
     (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
     (re.compile(r"\b\d+\.\d+ ?s\b"), "SECONDS"),
+    # What nobody told is bounded by the time that a call took.
+    (re.compile(r"^(\w+ .* UNSETTLED .*?)[\d.]+ USD[ \t]*$", re.M), r"\1BOUND"),
+    (re.compile(r"at most \d+ tokens \([\d.]+ USD\)"), "BOUND"),
 )
 
 
@@ -141,7 +144,8 @@ def code_words(cell: str) -> list[str]:
 def shows(shown: str, real: str) -> bool:
     """Say whether output that a page shows is what a program printed.
 
-    Ids, addresses and times may differ, and a line of dots stands for lines that the page leaves out.
+    Ids, addresses, times and bounds that depend on them may differ, and a line of dots stands for lines that the
+    page leaves out.
     """
     parts = [re.escape(part) for part in re.split(r"^[ \t]*\.\.\.\n", _settled(shown), flags=re.M)]
     return re.fullmatch("(?:.*\n)*?".join(parts), _settled(real)) is not None

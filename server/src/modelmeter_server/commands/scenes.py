@@ -195,7 +195,7 @@ def _show_ledger(calls: Sequence[LedgerCall], sums: Sequence[Spend], console: Co
     for each in sums:
         console.print(
             f"\nThe run asked for {len(SCENES)} calls and bought {each.calls}: "
-            f"settled {bill.booked(each.settled, each.currency)}, "
+            f"settled {bill.booked(each.settled, each.currency)},\n"
             f"and unsettled at most {bill.booked(each.unsettled, each.currency)}."
         )
 
