@@ -34,7 +34,7 @@ async def test_the_demo_asks_for_one_effect_twice_and_gets_the_call_that_was_bou
     first, second = result.out.split("The same once more: replay/drip\n")
     answer, again = first.split("A good answer")[1], second.split("An interrupted one")[0]
     assert "replayed " not in answer
-    assert "replayed   from the ledger: nothing new was bought\n" in again
+    assert "replayed   yes: the bill is of an earlier call, and nothing new was bought\n" in again
     assert answer.split("call id")[1].strip() == again.split("call id")[1].strip()
 
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 Rows = list[tuple[str, str]]
 
 _MISTAKEN = "bad request"
-_REPLAYED = "from the ledger: nothing new was bought"
 
 _SURENESS = {
     Certainty.NONE: "nothing was or will be billed",
