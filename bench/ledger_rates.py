@@ -19,6 +19,9 @@ SQLITE_BOUND = 0.7
 POSTGRES_BOUND = 0.5
 """Least share of the calls per second without a ledger; for `power` there is none, it waits for the disk."""
 
+IN_FLIGHT = 64
+"""Calls at a time: enough that the processor is never idle while calls wait for a commit."""
+
 MODEL = f"{KINDS[0]}/bench-1"
 
 
@@ -39,16 +42,25 @@ class Round(NamedTuple):
     """Seconds of the service's processor for each call."""
 
 
-def measure(url: str, rounds: int, calls: int, in_flight: int) -> bool:
+class Pair(NamedTuple):
+    """A round without a ledger and one with it, right after each other: what else the machine does bears on both."""
+
+    plain: Round
+    kept: Round
+
+
+def measure(url: str, rounds: int, calls: int) -> bool:
     """Print calls per second with each ledger in front of the provider at `url`; say whether all bounds held."""
     with ExitStack() as stack:
         plain = stack.enter_context(running("bench.gateway", url))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="modelmeter-bench-")))
         kept = _with_sqlite(stack, url, folder) + _with_postgres(stack, url)
-        processes = [plain, *(each.process for each in kept)]
-        for process in processes:
-            _round(process, calls, in_flight)
-        found = [_turn(processes, number, calls, in_flight) for number in range(rounds)]
+        for process in (plain, *(each.process for each in kept)):
+            _round(process, calls)
+        found: list[list[Pair]] = [[] for _ in kept]
+        for number in range(rounds):
+            for each, pairs in zip(kept, found, strict=True):
+                pairs.append(_pair(plain, each.process, calls, plain_first=number % 2 == 0))
     return _report(kept, found)
 
 
@@ -74,42 +86,46 @@ def _with_postgres(stack: ExitStack, url: str) -> list[Kept]:
     return [serve("process", POSTGRES_BOUND), serve("power", None)]
 
 
-def _turn(processes: list[Process], number: int, calls: int, in_flight: int) -> list[Round]:
-    """Measure each once; a turn begins one service later than the one before."""
-    order = [(number + place) % len(processes) for place in range(len(processes))]
-    found = {place: _round(processes[place], calls, in_flight) for place in order}
-    return [found[place] for place in range(len(processes))]
+def _pair(plain: Process, kept: Process, calls: int, *, plain_first: bool) -> Pair:
+    if plain_first:
+        return Pair(_round(plain, calls), _round(kept, calls))
+    kept_round = _round(kept, calls)
+    return Pair(_round(plain, calls), kept_round)
 
 
-def _round(process: Process, calls: int, in_flight: int) -> Round:
+def _round(process: Process, calls: int) -> Round:
     cpu, began = process.cpu_seconds(), time.perf_counter()
-    asyncio.run(round_of(process.port, MODEL, calls, in_flight))
+    asyncio.run(round_of(process.port, MODEL, calls, IN_FLIGHT))
     return Round(calls / (time.perf_counter() - began), (process.cpu_seconds() - cpu) / calls)
 
 
-def _report(kept: list[Kept], turns: list[list[Round]]) -> bool:
+def _report(kept: list[Kept], found: list[list[Pair]]) -> bool:
+    print(f"\nCalls per second with a ledger, {IN_FLIGHT} in flight; ratios to rounds without one")
     print(
-        f"\n{'ledger':<20}  {'calls/s':>7}  {'ratio':>5}  {'least':>5}  {'most':>5}  {'bound':>5}  {'CPU ms':>6}  {'ratio':>5}"
+        f"{'ledger':<20}  {'calls/s':>7}  {'ratio':>5}  {'least':>5}  {'most':>5}  {'bound':>5}"
+        f"  {'CPU ms':>6}  {'ratio':>5}"
     )
-    plain = [turn[0] for turn in turns]
-    print(f"{'none':<20}  {_median([each.rate for each in plain]):>7.0f}{'':<37}{_cpu(plain):>6.2f}")
-    passed = True
-    for place, each in enumerate(kept, 1):
-        own = [turn[place] for turn in turns]
-        ratios = [turn[place].rate / turn[0].rate for turn in turns]
-        cpu = _median([turn[place].cpu / turn[0].cpu for turn in turns])
-        holds = each.bound is None or _median(ratios) >= each.bound
-        passed = passed and holds
-        print(
-            f"{each.name:<20}  {_median([one.rate for one in own]):>7.0f}  {_median(ratios):>5.2f}  {min(ratios):>5.2f}"
-            f"  {max(ratios):>5.2f}  {each.bound or '':>5}  {_cpu(own):>6.2f}  {cpu:>5.2f}{'' if holds else '  BELOW'}"
-        )
-    return passed
+    plain = [pair.plain for pairs in found for pair in pairs]
+    print(f"{'none':<20}  {_rate(plain):>7.0f}{'':<28}  {_cpu(plain):>6.2f}")
+    return all([_report_one(each, pairs) for each, pairs in zip(kept, found, strict=True)])
+
+
+def _report_one(each: Kept, pairs: list[Pair]) -> bool:
+    own = [pair.kept for pair in pairs]
+    ratios = [pair.kept.rate / pair.plain.rate for pair in pairs]
+    ratio = statistics.median(ratios)
+    holds = each.bound is None or ratio >= each.bound
+    print(
+        f"{each.name:<20}  {_rate(own):>7.0f}  {ratio:>5.2f}  {min(ratios):>5.2f}  {max(ratios):>5.2f}"
+        f"  {each.bound or '':>5}  {_cpu(own):>6.2f}"
+        f"  {statistics.median(pair.kept.cpu / pair.plain.cpu for pair in pairs):>5.2f}{'' if holds else '  BELOW'}"
+    )
+    return holds
+
+
+def _rate(rounds: list[Round]) -> float:
+    return statistics.median(each.rate for each in rounds)
 
 
 def _cpu(rounds: list[Round]) -> float:
-    return 1e3 * _median([each.cpu for each in rounds])
-
-
-def _median(values: list[float]) -> float:
-    return statistics.median(values)
+    return 1e3 * statistics.median(each.cpu for each in rounds)
