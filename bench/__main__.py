@@ -1,9 +1,9 @@
 """What a `Complete` of an answer of 400 events costs, in one run.
 
-First the CPU of this service against a naive gateway: both read the same bytes from the same provider process and answer
-the same client. Then this service with itself: one wire format against another, with a ledger against without, and a
-ledger of a million calls against an empty one. Rounds alternate, and a ratio is taken within each round; the median
-ratio is the result. Exit code 1 when one is beyond its bound.
+First the CPU of this service against a naive gateway: both read the same bytes from the same provider process and
+answer the same client. Then this service with itself: one wire format against another, with a ledger against without,
+and a ledger of a million calls against an empty one. Rounds alternate, and a ratio is taken within each round; the
+median ratio is the result. Exit code 1 when one is beyond its bound.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def main() -> int:
                 passed = _report_formats(formats) and passed
         if options.ledger_rounds:
             passed = ledger_rates.measure(url, options.ledger_rounds, options.calls * 2) and passed
-    if options.ledger_calls:
-        passed = ledger_size.measure(options.ledger_calls) and passed
+        if options.ledger_calls:
+            passed = ledger_size.measure(url, options.ledger_calls) and passed
     return 0 if passed else 1
 
 

@@ -1,7 +1,7 @@
 """This service as it is served, in front of one provider that speaks every wire format.
 
-Run as `python -m bench.gateway PROVIDER_URL [LEDGER_URL [DURABILITY]]`: prints the port, serves until its standard input
-ends. No ledger is kept unless one is named.
+Run as `python -m bench.gateway PROVIDER_URL [LEDGER_URL [DURABILITY]]`: prints the port, serves until its standard
+input ends. No ledger is kept unless one is named.
 """
 
 from __future__ import annotations

@@ -107,7 +107,8 @@ def _report(kept: list[Kept], found: list[list[Pair]]) -> bool:
     )
     plain = [pair.plain for pairs in found for pair in pairs]
     print(f"{'none':<20}  {_rate(plain):>7.0f}{'':<28}  {_cpu(plain):>6.2f}")
-    return all([_report_one(each, pairs) for each, pairs in zip(kept, found, strict=True)])
+    verdicts = [_report_one(each, pairs) for each, pairs in zip(kept, found, strict=True)]
+    return all(verdicts)
 
 
 def _report_one(each: Kept, pairs: list[Pair]) -> bool:

@@ -190,7 +190,7 @@ async def serve(settings: Settings, announce: Callable[[Sequence[str]], None] | 
     with _Signals() as signals:  # before the server listens: a supervisor may change its mind early
         app = App(settings)
         addresses = await app.start()
-        # All that is there by now stays until the end: modules, stubs, schemas. The collector passes over it from now on.
+        # What is there by now stays until the end: modules, stubs, schemas. The collector passes over it from now on.
         gc.collect()
         gc.freeze()
         _log.info("serving", addresses=addresses, models=len(app.engine.catalog))

@@ -177,10 +177,8 @@ class PostgresBatch:
             windows=await self._load_windows(wanted.windows),
         )
 
-    async def _load_standing(
-        self, wanted: Wanted, own: int | None
-    ) -> tuple[list[ServerRow], frozenset[str]]:
-        """Return servers and governed tenants. When the own one is fenced off, no call that was kept is true any more."""
+    async def _load_standing(self, wanted: Wanted, own: int | None) -> tuple[list[ServerRow], frozenset[str]]:
+        """Return servers and governed tenants; forget the calls that were kept when the own server is fenced off."""
         owners = wanted.owners if own is None else {own, *wanted.owners}
         if not owners and not wanted.tenants:
             return [], frozenset()

@@ -66,8 +66,8 @@ class _Entry:
 class Writer:
     """Carry out commands on a store, in order, many in one transaction.
 
-    What comes in while one batch is written is the next one, and what comes shortly after (see `Gathering`). All methods
-    are for the event loop that runs `run`.
+    What comes in while one batch is written is the next one, with what comes shortly after (see `Gathering`). All
+    methods are for the event loop that runs `run`.
     """
 
     def __init__(self, store: Store, *, on_soft_limit: Callable[[SoftLimit], None] | None = None) -> None:
