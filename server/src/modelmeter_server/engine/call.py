@@ -1,4 +1,4 @@
-"""One call under way: it observes its provider request, can be cut, and ends in one recorded outcome.
+"""One call under way: it asks its provider, can be cut, and ends in one recorded outcome.
 
 A call belongs to the in-flight registry, not to whoever asked for it: when its last caller leaves it is cut or drained,
 and it still works out what it cost and records it. `run` never raises.
@@ -10,6 +10,7 @@ sent: it is answered from there, or it joins the call that runs already.
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +30,11 @@ from .cut import Cut
 from .delta_log import DeltaLog
 from .holding import Holding, now
 from .landing import Landing
-from .plan import Plan, Refused
+from .planning import Planning
 from .provider_request import ProviderRequest
-from .reckoning import broken_outcome, is_cancelled, known_so_far, outcome_of
+from .reckoning import broken_outcome, known_so_far, outcome_of
 from .recorded import repeated
+from .recording import recorded, settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from modelmeter_server.drivers.driver import Driver, ProviderCall
 
     from .holding import Desk
+    from .plan import Plan
     from .recorder import Recorder
 
 
@@ -96,13 +99,12 @@ class Call:
         self._planned = planned
         self._recorder = recorder
         self._budget = budget
-        self._planner = planner
-        self._planning: asyncio.Future[Plan] | None = None
         self._desk = desk
         self._holding: Holding | None = None
         self._leader: Call | None = None
         self._landing = Landing()
         self._cut = Cut()
+        self._planning = Planning(planner, self._cut)
         self._is_reserving = False
         self.arrived = time.monotonic()
         """When it came, on the monotonic clock."""
@@ -202,7 +204,7 @@ class Call:
             return
         if self.provider.call is not None:
             self.provider.call.cut(cause, detail)
-        elif self._planning is not None:
+        elif self._planning.is_running:
             self._planning.cancel()
         elif self._is_reserving:
             # The ledger's answer cannot be called back, and nothing will be sent: nobody has to wait for it.
@@ -226,7 +228,10 @@ class Call:
             outcome = broken_outcome(self, error)
         self.provider.announce(sent=False)
         self._landing.close()
-        outcome = await self._recorded(outcome)
+        self.provider.close_books()
+        if self._holding is not None:
+            outcome = await settled(outcome, self._holding, self.provider, self._landing.word)
+        outcome = await recorded(outcome, self._recorder)
         if self._desk is not None and self._holding is not None:
             self._desk.leaders.remove(self._holding.ref.call, self)
         self.audience.tell(outcome)
@@ -248,23 +253,7 @@ class Call:
                 timer.cancel()
 
     async def _plan(self, request: CompletionRequest | EmbeddingRequest) -> Plan | Failure:
-        """Plan here or in a thread; a cut ends the wait for it. A plan that runs by then is dropped when done."""
-        try:
-            if self._planner is None:
-                return self._planned(self, request)
-            loop = asyncio.get_running_loop()
-            self._planning = loop.run_in_executor(self._planner, self._planned, self, request)
-            if self._cut:
-                self._planning.cancel()
-            return await self._planning
-        except Refused as refusal:
-            return refusal.verdict
-        except asyncio.CancelledError:
-            if self._cut.word is None or is_cancelled():
-                raise
-            return self._cut.never_sent(*self._cut.word)
-        finally:
-            self._planning = None
+        return await self._planning.make(functools.partial(self._planned, self, request))
 
     def _ended_before_sending(self) -> Failure | None:
         if self._cut.word is not None:
@@ -352,29 +341,3 @@ class Call:
                 _log.error(
                     "provider call failed", call_id=self.call_id, model=self.model_asked, exc_info=call.fault
                 )
-
-    # The record
-
-    async def _recorded(self, outcome: CallOutcome) -> CallOutcome:
-        self.provider.close_books()
-        try:
-            if self._holding is not None and await self._settled(self._holding, outcome):
-                outcome = msgspec.structs.replace(outcome, settled=True)
-        except (Exception, asyncio.CancelledError):  # noqa: BLE001 - the outcome goes out unsettled, and it says so
-            _log.exception("settling failed; the outcome is not booked", call_id=self.call_id)
-        try:
-            booked = await self._recorder.record(outcome)
-        except (Exception, asyncio.CancelledError):  # noqa: BLE001 - as above
-            _log.exception("recording failed; the outcome is not booked", call_id=self.call_id)
-            return outcome
-        return msgspec.structs.replace(outcome, settled=True) if booked else outcome
-
-    async def _settled(self, holding: Holding, outcome: CallOutcome) -> bool:
-        written_at = self.provider.written_at
-        return await holding.settle(
-            outcome,
-            attempts=self.provider.attempts,
-            written=written_at is not None,
-            generating_seconds=0.0 if written_at is None else time.monotonic() - written_at,
-            landing=self._landing.word,
-        )
