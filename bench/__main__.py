@@ -88,7 +88,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="against the naive gateway; 0 leaves it out")
     parser.add_argument("--calls", type=int, default=100, help="calls to the naive gateway in each round")
     parser.add_argument("--format-rounds", type=int, default=7, help="of all wire formats; 0 leaves them out")
-    parser.add_argument("--ledger-rounds", type=int, default=7, help="of all ledgers; 0 leaves them out")
+    parser.add_argument("--ledger-rounds", type=int, default=15, help="of all ledgers; 0 leaves them out")
     parser.add_argument(
         "--ledger-calls", type=int, default=1_000_000, help="in the large ledger; 0 leaves it out"
     )
@@ -108,7 +108,7 @@ def main() -> int:
                 formats = _by_format(ours, options.format_rounds, options.calls * 4, flight)
                 passed = _report_formats(formats) and passed
         if options.ledger_rounds:
-            passed = ledger_rates.measure(url, options.ledger_rounds, options.calls * 2) and passed
+            passed = ledger_rates.measure(url, options.ledger_rounds, options.calls) and passed
         if options.ledger_calls:
             passed = ledger_size.measure(url, options.ledger_calls) and passed
     return 0 if passed else 1
