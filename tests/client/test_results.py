@@ -17,6 +17,7 @@ from modelmeter.v1 import (
     completion_pb2,
     embedding_pb2,
     error_pb2,
+    event_pb2,
     ledger_service_pb2,
     message_pb2,
     model_service_pb2,
@@ -48,6 +49,7 @@ MIRRORS = [
     (client_errors.ModelmeterError, error_pb2.ModelError),
 ]
 ENUMS = [
+    (enums.EventSeverity, _wire.EVENT_SEVERITY, event_pb2.EventSeverity.DESCRIPTOR),
     (enums.BusyPolicy, _wire.BUSY_POLICY, session_pb2.BusyPolicy.DESCRIPTOR),
     (enums.SessionTransport, _wire.SESSION_TRANSPORT, session_pb2.SessionTransport.DESCRIPTOR),
     (enums.SessionEndReason, _wire.SESSION_END_REASON, session_pb2.SessionEndReason.DESCRIPTOR),

@@ -351,7 +351,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("openai_responses", {"dimensions": 0}, "dimensions"),
     ("openai_responses", {"input_type": "query"}, "input_type"),
     ("openai_responses", {"call_id": "mine"}, "call_id"),
-    ("openai_responses", {"sensitivity": "secret"}, "sensitivity"),
     ("openai_responses", {"labels": {"": "x"}}, "labels"),
     ("openai_responses", {"provider_options": "{"}, "provider_options_json"),
     ("openai_responses", {"provider_options": "[]"}, "provider_options_json"),

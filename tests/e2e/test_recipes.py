@@ -246,6 +246,9 @@ class _PageClients:
             if re.search(r"\bcall_id\b(?!=)", text):
                 names["call_id"] = self.sync.complete(self.sync.models()[0].name, "Hi").call_id
             code = compile(text, block.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            if "asyncio.run(" in text:  # a whole program, with a loop of its own
+                await asyncio.to_thread(exec, code, names)
+                return
             made = eval(code, names)
             if inspect.isawaitable(made):
                 await made

@@ -18,6 +18,7 @@ from modelmeter_server.identity.authenticator import CallerAuthenticator
 from modelmeter_server.identity.token_file import TokenFile
 from modelmeter_server.rpc.listen import ListenError, TlsFiles
 from modelmeter_server.rpc.server import RpcServer
+from modelmeter_server.telemetry.observation import Telemetry
 from tests.support.certificates import trusting, unshared, write_server
 from tests.support.identities import TENANTS, bearer, every_method
 from tests.support.running_server import MODEL, Memory, asking, read_all
@@ -31,7 +32,8 @@ async def serving_tls(
     files: TlsFiles, authenticator: CallerAuthenticator | None = None
 ) -> AsyncIterator[str]:
     driver = ScriptedDriver(answering())
-    server = RpcServer(Engine(Catalog([MODEL]), {driver.name: driver}, Memory()), authenticator=authenticator)
+    engine = Engine(Catalog([MODEL]), {driver.name: driver}, Memory(), telemetry=Telemetry())
+    server = RpcServer(engine, authenticator=authenticator)
     (address,) = await server.start(["localhost:0"], files)
     try:
         yield address

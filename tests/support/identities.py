@@ -25,6 +25,7 @@ from modelmeter_server.identity.jwt_verifier import JwtRules, JwtVerifier
 from modelmeter_server.identity.key_set import KeySet
 from modelmeter_server.identity.token_file import TokenFile
 from modelmeter_server.rpc.reflection import NAMES
+from modelmeter_server.telemetry.observation import Telemetry
 
 from .running_server import Running, serving
 from .scripted_driver import ScriptedDriver, answering
@@ -110,7 +111,7 @@ async def gated(folder: Path, **options: Any) -> AsyncIterator[Gated]:
     for key in ("open_health", "open_reflection", "reflection"):
         if key in options:
             rpc[key] = options.pop(key)
-    async with serving(driver, rpc=rpc, **options) as running:
+    async with serving(driver, rpc=rpc, **{"telemetry": Telemetry(), **options}) as running:
         yield Gated(running, tokens, issuer, *held)
 
 

@@ -32,7 +32,7 @@ from .holding import Holding, now
 from .landing import Landing
 from .planning import Planning
 from .provider_request import ProviderRequest
-from .reckoning import broken_outcome, heard_by, known_so_far, outcome_of
+from .reckoning import broken_outcome, heard, is_finished, known_so_far, outcome_of
 from .recorded import repeated
 from .recording import recorded, settled
 
@@ -233,14 +233,15 @@ class Call:
         """Bring the call to its recorded outcome; never raises. The registry runs it, once."""
         try:
             result = await self._result()
-            outcome = heard_by(self, result) if isinstance(result, CallOutcome) else outcome_of(self, result)
+            outcome = heard(self, result) if isinstance(result, CallOutcome) else outcome_of(self, result)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever broke, the bill goes out
             outcome = broken_outcome(self, error)
         self.provider.announce(sent=False)
         self._landing.close()
         self.provider.close_books()
         if self._holding is not None:
-            outcome = await settled(outcome, self._holding, self.provider, self._landing)
+            landing = self._landing.word_at_end(is_finished=is_finished(outcome.result))
+            outcome = await settled(outcome, self._holding, self.provider, landing)
         outcome = await recorded(outcome, self._recorder)
         if self._watch is not None:
             self._watch.ended(outcome, self.provider.attempts)

@@ -28,7 +28,7 @@ class ProviderRequest:
     """What a call asks its provider, all attempts included. It is the driver's `Observer`."""
 
     def __init__(self, on_news: Callable[[], None], watch: CallWatch | None = None) -> None:
-        """Call `on_news` when the request was written and at every read of the answer; `watch` hears of attempts."""
+        """Call `on_news` when the request was written and at every read of the answer."""
         self.call: ProviderCall | None = None
         """The driver's call, once there is one."""
         self.is_asking = False

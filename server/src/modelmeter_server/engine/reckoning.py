@@ -40,10 +40,15 @@ def outcome_of(call: Call, result: Answer | Failure) -> CallOutcome:
     )
 
 
-def heard_by(call: Call, outcome: CallOutcome) -> CallOutcome:
-    """Return another call's outcome as this caller gets it: no less confidential than its own prompt."""
+def heard(call: Call, outcome: CallOutcome) -> CallOutcome:
+    """Return another call's outcome as this one's caller gets it: no less confidential than its own prompt."""
     known = [each for each in (outcome.sensitivity, _sensitivity(call)) if each is not None]
     return msgspec.structs.replace(outcome, sensitivity=max(known, default=None))
+
+
+def is_finished(result: Answer | Failure) -> bool:
+    """Say whether the provider ended its answer by itself."""
+    return not isinstance(result, Failure) or result.cause is Cause.PROVIDER
 
 
 def known_so_far(call: Call, cause: Cause, message: str) -> Failure:

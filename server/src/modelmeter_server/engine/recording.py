@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from modelmeter_server.core.errors import Failure
-from modelmeter_server.core.outcomes import Cause
 from modelmeter_server.telemetry.log import get_logger
 
 if TYPE_CHECKING:
-    from modelmeter_server.core.answers import Answer
     from modelmeter_server.core.calls import CallOutcome
 
     from .holding import Holding
-    from .landing import Landing
     from .provider_request import ProviderRequest
     from .recorder import Recorder
 
@@ -25,7 +21,7 @@ _log = get_logger(__name__)
 
 
 async def settled(
-    outcome: CallOutcome, holding: Holding, provider: ProviderRequest, landing: Landing
+    outcome: CallOutcome, holding: Holding, provider: ProviderRequest, landing: str
 ) -> CallOutcome:
     """Book an outcome in the ledger, and return it with the word whether that is durable."""
     written_at = provider.written_at
@@ -35,7 +31,7 @@ async def settled(
             attempts=provider.attempts,
             written=written_at is not None,
             generating_seconds=0.0 if written_at is None else time.monotonic() - written_at,
-            landing=landing.word_at_end(is_finished=_is_finished(outcome.result)),
+            landing=landing,
         )
     except (Exception, asyncio.CancelledError):  # noqa: BLE001 - the outcome goes out unsettled, and it says so
         _log.exception("settling failed; the outcome is not booked", call_id=outcome.call_id)
@@ -51,8 +47,3 @@ async def recorded(outcome: CallOutcome, recorder: Recorder) -> CallOutcome:
         _log.exception("recording failed; the outcome is not booked", call_id=outcome.call_id)
         return outcome
     return msgspec.structs.replace(outcome, settled=True) if booked else outcome
-
-
-def _is_finished(result: Answer | Failure) -> bool:
-    """Say whether the provider itself ended it."""
-    return not isinstance(result, Failure) or result.cause is Cause.PROVIDER
