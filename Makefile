@@ -91,7 +91,7 @@ baseline: $(READY) ## renew proto/baseline.binpb, what `make check` compares the
 	@$(BIN)/python -m tools.protocheck baseline
 
 .PHONY: bench
-bench: $(READY) ## CPU of a call: against a naive gateway, and one wire format against another
+bench: $(READY) ## cost of a call: against a naive gateway, by wire format, by ledger and its size
 	@$(BIN)/python -m bench $(ARGS)
 
 .PHONY: lock

@@ -1,8 +1,9 @@
-"""CPU for each `Complete` of an answer of 400 events, in one run.
+"""What a `Complete` of an answer of 400 events costs, in one run.
 
-First this service against a naive gateway: both read the same bytes from the same provider process and answer the same
-client. Then this service with itself, one wire format against another. Rounds alternate, and a ratio is taken within
-each round; the median ratio is the result. Exit code 1 when one is above its bound.
+First the CPU of this service against a naive gateway: both read the same bytes from the same provider process and
+answer the same client. Then this service with itself: one wire format against another, with a ledger against without,
+and a ledger of a million calls against an empty one. Rounds alternate, and a ratio is taken within each round; the
+median ratio is the result. Exit code 1 when one is beyond its bound.
 """
 
 from __future__ import annotations
@@ -11,13 +12,11 @@ import argparse
 import asyncio
 import statistics
 
-import grpc.aio
-
+from bench import ledger_rates, ledger_size
 from bench.answers import KINDS
+from bench.calls import round_of
 from bench.processes import Process, running
 from bench.provider import EVENTS
-from modelmeter.v1 import model_service_pb2 as service_pb2
-from modelmeter.v1 import model_service_pb2_grpc as service_grpc
 
 BOUND = 0.16
 """Highest share of the naive gateway's CPU that this service may use."""
@@ -26,26 +25,10 @@ FORMAT_BOUND = 1.6
 """Highest CPU of a wire format, as a multiple of what the first one, Anthropic's, takes."""
 
 
-async def _round(port: int, model: str, calls: int, in_flight: int) -> None:
-    """Make `calls` completions, `in_flight` at a time, and check each answer."""
-    slots = asyncio.Semaphore(in_flight)
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        stub = service_grpc.ModelServiceStub(channel)
-
-        async def one() -> None:
-            async with slots:
-                request = service_pb2.CompleteRequest(model=model, text="Write a page.")
-                answer = await stub.Complete(request, timeout=60)
-                assert answer.completion.usage.output_tokens == EVENTS
-                assert answer.completion.text.count(" ") == EVENTS
-
-        await asyncio.gather(*(one() for _ in range(calls)))
-
-
 def cpu_per_call(process: Process, model: str, calls: int, in_flight: int) -> float:
     """Return seconds of the process for each of so many completions."""
     before = process.cpu_seconds()
-    asyncio.run(_round(process.port, model, calls, in_flight))
+    asyncio.run(round_of(process.port, model, calls, in_flight))
     return (process.cpu_seconds() - before) / calls
 
 
@@ -106,20 +89,29 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="against the naive gateway; 0 leaves it out")
     parser.add_argument("--calls", type=int, default=100, help="calls to the naive gateway in each round")
     parser.add_argument("--format-rounds", type=int, default=7, help="of all wire formats; 0 leaves them out")
+    parser.add_argument("--ledger-rounds", type=int, default=15, help="of all ledgers; 0 leaves them out")
+    parser.add_argument(
+        "--ledger-calls", type=int, default=1_000_000, help="in the large ledger; 0 leaves it out"
+    )
     parser.add_argument("--in-flight", type=int, default=32)
     options = parser.parse_args()
     flight = options.in_flight
+    passed = True
     with running("bench.provider") as provider:
         url = f"http://127.0.0.1:{provider.port}"
         with running("bench.naive_gateway", url) as naive, running("bench.gateway", url) as ours:
             _warm_up(ours, flight)
-            print(f"CPU per Complete of {EVENTS} events, {flight} in flight")
-            passed = True
+            if options.rounds or options.format_rounds:
+                print(f"CPU per Complete of {EVENTS} events, {flight} in flight")
             if options.rounds:
                 passed = _report_naive(_against_naive(naive, ours, options.rounds, options.calls, flight))
             if options.format_rounds:
                 formats = _by_format(ours, options.format_rounds, options.calls * 4, flight)
                 passed = _report_formats(formats) and passed
+        if options.ledger_rounds:
+            passed = ledger_rates.measure(url, options.ledger_rounds, options.calls) and passed
+        if options.ledger_calls:
+            passed = ledger_size.measure(url, options.ledger_calls) and passed
     return 0 if passed else 1
 
 

@@ -1,7 +1,7 @@
 """This service as it is served, in front of one provider that speaks every wire format.
 
-Run as `python -m bench.gateway PROVIDER_URL [LEDGER_URL]`: prints the port, serves until its standard input ends. No
-ledger is kept unless one is named.
+Run as `python -m bench.gateway PROVIDER_URL [LEDGER_URL [DURABILITY]]`: prints the port, serves until its standard
+input ends. No ledger is kept unless one is named.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def _end_with_input() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def main(url: str, ledger: str = "none") -> None:
+def main(url: str, ledger: str = "none", durability: str = "process") -> None:
     """Serve `<kind>/<any model>` until the standard input ends."""
     settings = Settings(
         server=ServerSettings(listen=("127.0.0.1:0",)),
-        ledger=LedgerSettings(url=ledger),
+        ledger=LedgerSettings(url=ledger, durability=durability),
         providers=tuple(
             ProviderSettings(name=kind, kind=kind, base_url=url, allow_direct_models=True) for kind in KINDS
         ),
@@ -43,4 +43,4 @@ def main(url: str, ledger: str = "none") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    main(*sys.argv[1:4])

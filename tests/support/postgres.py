@@ -1,7 +1,7 @@
 """A real PostgreSQL for the tests: Debian's programs, a data folder and a port of its own, gone with the tests.
 
-The server refuses to run as root, so root starts it as the user `postgres`. It keeps nothing on the disk in earnest
-(`fsync = off`): what is tested is what a crash of our process leaves, not what a power cut does.
+The server refuses to run as root, so root starts it as the user `postgres`. Unless asked, it keeps nothing on the disk
+in earnest (`fsync = off`): what is tested is what a crash of our process leaves, not what a power cut does.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from uuid import uuid4
 
 import asyncpg
 
+_CARELESS = {"fsync": "off", "full_page_writes": "off"}
+
 _SETTINGS = {
-    "fsync": "off",
-    "full_page_writes": "off",
     "listen_addresses": "127.0.0.1",
     "max_connections": "60",
     "shared_buffers": "64MB",
@@ -48,9 +48,10 @@ MISSING = "PostgreSQL is not installed (Debian: apt-get install postgresql)"
 class PostgresServer:
     """A server with an empty cluster; may be stopped and started again."""
 
-    def __init__(self, folder: Path, binaries: Path) -> None:
+    def __init__(self, folder: Path, binaries: Path, *, fsync: bool = False) -> None:
         """Make the cluster in `folder`, which user `postgres` must be able to reach."""
         self._binaries = binaries
+        self._settings = _SETTINGS if fsync else {**_SETTINGS, **_CARELESS}
         self._data = folder / "data"
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -75,7 +76,7 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start, and wait until it answers."""
-        settings = [word for name, value in _SETTINGS.items() for word in ("-c", f"{name}={value}")]
+        settings = [word for name, value in self._settings.items() for word in ("-c", f"{name}={value}")]
         command = self._command("postgres", "-D", self._data, "-p", self.port, "-k", self._data, *settings)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", start_new_session=True)
@@ -140,8 +141,8 @@ def _free_port() -> int:
 
 
 @contextmanager
-def postgres_server() -> Iterator[PostgresServer]:
-    """Run a server; PostgreSQL must be installed."""
+def postgres_server(*, fsync: bool = False) -> Iterator[PostgresServer]:
+    """Run a server; PostgreSQL must be installed. With `fsync` a commit waits for the disk."""
     binaries = programs()
     assert binaries is not None, MISSING
     # Not below pytest's own folder: that one is closed to the user `postgres`.
@@ -150,7 +151,7 @@ def postgres_server() -> Iterator[PostgresServer]:
         shutil.chown(folder, "postgres", "postgres")
     server = None
     try:
-        server = PostgresServer(folder, binaries)
+        server = PostgresServer(folder, binaries, fsync=fsync)
         server.start()
         yield server
     finally:

@@ -201,7 +201,7 @@ async def test_a_bug_in_a_state_that_cannot_be_read_is_still_an_outcome(monkeypa
     driver = ScriptedDriver([Written(), opening(), Explode(RuntimeError("boom"))])
     engine, _ = engine_of(driver)
     call = engine.start(REQUEST)
-    monkeypatch.setattr("modelmeter_server.engine.call.broken", lambda *_args, **_options: 1 / 0)
+    monkeypatch.setattr("modelmeter_server.engine.reckoning.broken", lambda *_args, **_options: 1 / 0)
     bug = await failed(call)
     assert (bug.kind, bug.certainty) == (Kind.BUG, Certainty.UNKNOWN)
     assert bug.may_have_generated

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib.metadata
 import signal
 from contextlib import asynccontextmanager
@@ -291,6 +292,9 @@ async def serve(settings: Settings, announce: Callable[[Sequence[str]], None] | 
     with _Signals() as signals:  # before the server listens: a supervisor may change its mind early
         app = App(settings)
         addresses = await app.start()
+        # What is there by now stays until the end: modules, stubs, schemas. The collector passes over it from now on.
+        gc.collect()
+        gc.freeze()
         _log.info("serving", addresses=addresses, models=len(app.engine.catalog))
         if announce is not None:
             announce(addresses)

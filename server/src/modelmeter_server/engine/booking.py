@@ -119,6 +119,7 @@ def settlement(
     `started` says when each attempt was dispatched, by its number; the ledger counts on from `earlier` dispatches.
     """
     result = outcome.result
+    told = figures(result)
     order = Settle(
         ref=ref,
         at=at,
@@ -126,11 +127,11 @@ def settlement(
         disposition=Disposition.LANDED.value,
         generated=True,
         written=written,
-        figures=figures(result),
+        figures=told,
         model_served=_word(result.model_served),
         provider_request_id=_word(result.provider_request_id),
         provider_response_id=_word(result.provider_response_id),
-        attempts=attempt_rows(attempts, result, ref, at, started, earlier),
+        attempts=attempt_rows(attempts, told, ref, at, started, earlier),
         attempts_total=earlier + outcome.attempts_total,
         queue_seconds=outcome.timings.queue,
         first_token_seconds=outcome.timings.first_token,
@@ -170,13 +171,13 @@ def _failed(order: Settle, failed: Failure) -> Settle:
 
 def attempt_rows(
     attempts: Sequence[Attempt],
-    result: Answer | Failure,
+    told: Figures,
     ref: CallRef,
     at: int,
     started: Mapping[int, int],
     earlier: int,
 ) -> tuple[AttemptRow, ...]:
-    """Return one row for each provider request; the last one has the call's own figures, so that they add up."""
+    """Return one row for each provider request; the last one has the call's own figures `told`, so that they add up."""
     last = len(attempts) - 1
     return tuple(
         AttemptRow(
@@ -191,7 +192,7 @@ def attempt_rows(
             stage=attempt.stage.name,
             kind=attempt.kind.value if attempt.kind is not None else "",
             cause=attempt.cause.value if attempt.cause is not None else "",
-            figures=figures(result) if index == last else _told(attempt.usage, attempt.certainty.value),
+            figures=told if index == last else _told(attempt.usage, attempt.certainty.value),
             http_status=attempt.http_status,
             provider_code=_word(attempt.provider_code),
             provider_request_id=_word(attempt.provider_request_id),

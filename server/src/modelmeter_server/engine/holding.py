@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from modelmeter_server.core.errors import Failure, failure
-from modelmeter_server.core.journal import CallKey
 from modelmeter_server.core.outcomes import Cause, Kind
-from modelmeter_server.ledger.commands import CallRef, Checkpoint, Dispatch
+from modelmeter_server.ledger.commands import Checkpoint, Dispatch
 from modelmeter_server.ledger.ledger import LedgerUnavailable
 from modelmeter_server.ledger.replies import Admitted, Denied, Recorded, UnderWay
 from modelmeter_server.telemetry.log import get_logger
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from modelmeter_server.core.calls import Attempt, CallOutcome
-    from modelmeter_server.ledger.commands import Reserve
+    from modelmeter_server.ledger.commands import CallRef, Reserve
     from modelmeter_server.ledger.ledger import Ledger
     from modelmeter_server.ledger.rows import Figures
 
@@ -82,13 +81,7 @@ class Desk:
             return denial(reply, now())
         if not isinstance(reply, Admitted):
             return reply
-        ref = CallRef(
-            call=CallKey(order.call.tenant, reply.call_id or order.call.call_id),
-            generation=reply.generation,
-            dispatch=reply.dispatch,
-            owner=order.owner,
-        )
-        return Holding(self.ledger, ref, reply, self._content_seconds)
+        return Holding(self.ledger, reply.ref(order), reply, self._content_seconds)
 
     def take_drain(self) -> bool:
         """Take one of the places of requests that are read on; say whether there was one."""

@@ -81,17 +81,18 @@ _CONTENTS = (
     )
     + " JOIN contents ON contents.call = calls.id"
 )
-_SERVERS = "SELECT owner, lease_until, closed FROM servers WHERE owner = ANY($1::bigint[])"
 _SUBJECT = {"tenant": "text", "scope": "text", "name": "text"}
 _CEILING_SELECTION = ", ".join(f"ceilings.{name}" for name in CEILING_COLUMNS)
 _CEILINGS_OF = _joined("ceilings", _CEILING_SELECTION, **_SUBJECT)
 _CEILINGS = _joined("ceilings", _CEILING_SELECTION, tenant="text", ceiling_id="text")
 _HALTS = _joined("halts", ", ".join(f"halts.{name}" for name in HALT_COLUMNS), **_SUBJECT)
-_GOVERNED = (
-    "SELECT tenant FROM unnest($1::text[]) AS asked (tenant) WHERE EXISTS"
+_STANDING = (
+    "SELECT owner, lease_until, closed, NULL FROM servers WHERE owner = ANY($1::bigint[])"
+    " UNION ALL SELECT NULL, NULL, NULL, tenant FROM unnest($2::text[]) AS asked (tenant) WHERE EXISTS"
     " (SELECT 1 FROM ceilings WHERE ceilings.tenant = asked.tenant)"
     " OR EXISTS (SELECT 1 FROM halts WHERE halts.tenant = asked.tenant)"
 )
+"""Servers, then the tenants that have a ceiling or a halt: one question, because every batch asks both."""
 _WINDOWS = _joined(
     "ceiling_windows",
     ", ".join(f"ceiling_windows.{name}" for name in WINDOW_COLUMNS),
@@ -134,7 +135,9 @@ class PostgresBatch:
                 wanted = next(steps) if found is None else steps.send(found)
                 if found is None:
                     await self._begin(tenants_of(wanted), owner)
-                found = await self._load(wanted)
+                    found = await self._load(wanted, owner)
+                else:
+                    found = await self._load(wanted)
         except StopIteration as stop:
             if found is None:
                 await self._begin(set(), owner)
@@ -142,12 +145,8 @@ class PostgresBatch:
             return changes
 
     async def _begin(self, tenants: set[str], owner: int) -> None:
-        await self.connection.execute("; ".join(("BEGIN", *self._locks(tenants))))
-        closed = await self.connection.fetchval(
-            "SELECT closed FROM servers WHERE owner = $1 FOR SHARE", owner
-        )
-        if closed is not False:
-            self.calls.forget()
+        held = f"SELECT 1 FROM servers WHERE owner = {owner:d} FOR SHARE"
+        await self.connection.execute("; ".join(("BEGIN", *self._locks(tenants), held)))
 
     def _locks(self, tenants: set[str]) -> list[str]:
         new = tenants - self._locked
@@ -162,20 +161,36 @@ class PostgresBatch:
         columns = list(zip(*keys, strict=True))
         return await self.connection.fetch(statement, *columns) if columns else []
 
-    async def _load(self, wanted: Wanted) -> Found:
+    async def _load(self, wanted: Wanted, own: int | None = None) -> Found:
         await self._lock(tenants_of(wanted))
+        servers, governed = await self._load_standing(wanted, own)
         calls = await self._load_calls(wanted)
         taken_over = [call for call in calls.values() if call.owner in wanted.open_of]
         return Found(
             calls=list(calls.values()),
             attempts=[row for call in taken_over for row in await self._attempts(call)],
             contents=await self._load_contents(wanted.contents),
-            servers=await self._load_servers(wanted),
-            governed=frozenset(record[0] for record in await self._keyed(_GOVERNED, zip(wanted.tenants))),
+            servers=servers,
+            governed=governed,
             ceilings=await self._load_ceilings(wanted),
             halts=await self._load_halts(wanted),
             windows=await self._load_windows(wanted.windows),
         )
+
+    async def _load_standing(self, wanted: Wanted, own: int | None) -> tuple[list[ServerRow], frozenset[str]]:
+        """Return servers and governed tenants; forget the calls that were kept when the own server is fenced off."""
+        owners = wanted.owners if own is None else {own, *wanted.owners}
+        if not owners and not wanted.tenants:
+            return [], frozenset()
+        records = await self.connection.fetch(_STANDING, list(owners), list(wanted.tenants))
+        servers = [
+            ServerRow(owner=owner, lease_until=until, closed=closed)
+            for owner, until, closed, _ in records
+            if owner is not None
+        ]
+        if own is not None and not any(row.owner == own and not row.closed for row in servers):
+            self.calls.forget()
+        return servers, frozenset(tenant for owner, _, _, tenant in records if owner is None)
 
     async def _load_calls(self, wanted: Wanted) -> dict[GenerationKey, CallRow]:
         rows, missing = self.calls.known(wanted.generations)
@@ -221,12 +236,6 @@ class PostgresBatch:
             )
             for tenant, call_id, generation, outcome, body in await self._keyed(_CONTENTS, asked)
         ]
-
-    async def _load_servers(self, wanted: Wanted) -> list[ServerRow]:
-        if not wanted.owners:
-            return []
-        records = await self.connection.fetch(_SERVERS, list(wanted.owners))
-        return [ServerRow(owner=owner, lease_until=until, closed=closed) for owner, until, closed in records]
 
     async def _load_ceilings(self, wanted: Wanted) -> list[Ceiling]:
         subjects = ((key.tenant, key.scope, key.name) for key in wanted.subjects)

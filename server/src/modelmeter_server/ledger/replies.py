@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from modelmeter_server.core.ceilings import Standing, Subject, Window
+from modelmeter_server.core.journal import CallKey
 from modelmeter_server.core.outcomes import Kind
 
+from .commands import CallRef
 from .rows import CallRow, ContentRow
+
+if TYPE_CHECKING:
+    from .commands import Reserve
 
 
 class SoftLimit(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +39,11 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0
     """Provider requests that this generation has had before; the numbers of attempts go on from there."""
     soft_limits: tuple[SoftLimit, ...] = ()
+
+    def ref(self, order: Reserve) -> CallRef:
+        """Return how the call that `order` reserved is referred to from now on."""
+        call = CallKey(order.call.tenant, self.call_id or order.call.call_id)
+        return CallRef(call=call, generation=self.generation, dispatch=self.dispatch, owner=order.owner)
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):

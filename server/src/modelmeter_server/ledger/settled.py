@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from modelmeter_server.core.journal import CallKey
 from modelmeter_server.core.outcomes import Cause, Certainty, Code, Disposition, Kind, Stage
 
-from .commands import CallRef, Settle
+from .commands import Settle
 from .rows import Figures
 
 if TYPE_CHECKING:
@@ -17,9 +16,8 @@ if TYPE_CHECKING:
 
 def never_sent(order: Reserve, admitted: Admitted) -> Settle:
     """Return what gives the room back that an order holds."""
-    call = CallKey(order.call.tenant, admitted.call_id or order.call.call_id)
     return Settle(
-        ref=CallRef(call=call, generation=admitted.generation, dispatch=admitted.dispatch, owner=order.owner),
+        ref=admitted.ref(order),
         at=order.at,
         kind=Kind.UNREACHABLE.value,
         cause=Cause.CALLER.value,

@@ -74,14 +74,15 @@ _CONTENTS = (
     f" CROSS JOIN calls ON tenant = {_item(0)} AND call_id = {_item(1)} AND generation = {_item(2)}"
     " CROSS JOIN contents ON contents.call = calls.id"
 )
-_SERVERS = "SELECT owner, lease_until, closed FROM servers WHERE owner IN (SELECT value FROM json_each(?))"
 _CEILINGS_OF = _joined("ceilings", ", ".join(CEILING_COLUMNS), "tenant", "scope", "name")
 _CEILINGS = _joined("ceilings", ", ".join(CEILING_COLUMNS), "tenant", "ceiling_id")
 _HALTS = _joined("halts", ", ".join(HALT_COLUMNS), "tenant", "scope", "name")
-_GOVERNED = (
-    "SELECT value FROM json_each(?) WHERE EXISTS (SELECT 1 FROM ceilings WHERE tenant = value)"
-    " OR EXISTS (SELECT 1 FROM halts WHERE tenant = value)"
+_STANDING = (
+    "SELECT owner, lease_until, closed, NULL FROM servers WHERE owner IN (SELECT value FROM json_each(?))"
+    " UNION ALL SELECT NULL, NULL, NULL, value FROM json_each(?)"
+    " WHERE EXISTS (SELECT 1 FROM ceilings WHERE tenant = value) OR EXISTS (SELECT 1 FROM halts WHERE tenant = value)"
 )
+"""Servers, then the tenants that have a ceiling or a halt: one question, because every batch asks both."""
 _WINDOWS = _joined("ceiling_windows", ", ".join(WINDOW_COLUMNS), "ceiling_id", "name", "starts_at")
 _NEW_WINDOW = (
     f"SELECT {WINDOW_SUMS.format(currency='?')} FROM spend WHERE tenant = ? AND dimension = ? AND name = ''"
@@ -101,24 +102,18 @@ class SqliteBatch:
     def carry_out(self, steps: Generator[Wanted, Found, Changes], owner: int) -> Changes:
         """Answer the book-keeper until it has decided, and write that; the transaction is the caller's."""
         self.calls.begin()
-        self._forget_when_fenced(owner)
-        changes = self._decide(steps)
+        changes = self._decide(steps, owner)
         self._write(changes)
         return changes
 
-    def _decide(self, steps: Generator[Wanted, Found, Changes]) -> Changes:
+    def _decide(self, steps: Generator[Wanted, Found, Changes], owner: int) -> Changes:
         try:
-            wanted = next(steps)
+            found = self._load(next(steps), owner)
             while True:
-                wanted = steps.send(self._load(wanted))
+                found = self._load(steps.send(found))
         except StopIteration as stop:
             changes: Changes = stop.value
             return changes
-
-    def _forget_when_fenced(self, owner: int) -> None:
-        row = self.connection.execute("SELECT closed FROM servers WHERE owner = ?", (owner,)).fetchone()
-        if row is None or row[0]:
-            self.calls.forget()
 
     def _all(self, statement: str, *parameters: Any) -> list[Any]:
         return self.connection.execute(statement, parameters).fetchall()
@@ -127,7 +122,8 @@ class SqliteBatch:
         asked = _json(list(keys)).decode()
         return [] if asked == "[]" else self._all(statement, asked)
 
-    def _load(self, wanted: Wanted) -> Found:
+    def _load(self, wanted: Wanted, own: int | None = None) -> Found:
+        servers, governed = self._load_standing(wanted, own)
         calls = self._load_calls(wanted)
         return Found(
             calls=list(calls.values()),
@@ -135,15 +131,27 @@ class SqliteBatch:
                 row for call in calls.values() if call.owner in wanted.open_of for row in self._attempts(call)
             ],
             contents=self._load_contents(wanted.contents),
-            servers=[
-                ServerRow(owner=owner, lease_until=lease_until, closed=bool(closed))
-                for owner, lease_until, closed in self._keyed(_SERVERS, wanted.owners)
-            ],
-            governed=frozenset(tenant for (tenant,) in self._keyed(_GOVERNED, wanted.tenants)),
+            servers=servers,
+            governed=governed,
             ceilings=self._load_ceilings(wanted),
             halts=self._load_halts(wanted),
             windows=self._load_windows(wanted.windows),
         )
+
+    def _load_standing(self, wanted: Wanted, own: int | None) -> tuple[list[ServerRow], frozenset[str]]:
+        """Return servers and governed tenants; forget the calls that were kept when the own server is fenced off."""
+        owners = wanted.owners if own is None else {own, *wanted.owners}
+        if not owners and not wanted.tenants:
+            return [], frozenset()
+        records = self._all(_STANDING, _json(list(owners)).decode(), _json(list(wanted.tenants)).decode())
+        servers = [
+            ServerRow(owner=owner, lease_until=until, closed=bool(closed))
+            for owner, until, closed, _ in records
+            if owner is not None
+        ]
+        if own is not None and not any(row.owner == own and not row.closed for row in servers):
+            self.calls.forget()
+        return servers, frozenset(tenant for owner, _, _, tenant in records if owner is None)
 
     def _load_calls(self, wanted: Wanted) -> dict[GenerationKey, CallRow]:
         rows, missing = self.calls.known(wanted.generations)

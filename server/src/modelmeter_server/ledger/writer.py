@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
-from .commands import CallRef, Checkpoint, Reserve, Settle
+from .commands import CallRef, Checkpoint, Dispatch, Reserve, Settle
+from .gathering import Gathering
 from .ledger import LedgerUnavailable
 from .replies import Admitted
 from .settled import never_sent
@@ -65,8 +66,8 @@ class _Entry:
 class Writer:
     """Carry out commands on a store, in order, many in one transaction.
 
-    Batches form by themselves: what comes in while one is written is the next one. All methods are for the event loop
-    that runs `run`.
+    What comes in while one batch is written is the next one, with what comes shortly after (see `Gathering`). All
+    methods are for the event loop that runs `run`.
     """
 
     def __init__(self, store: Store, *, on_soft_limit: Callable[[SoftLimit], None] | None = None) -> None:
@@ -81,6 +82,7 @@ class Writer:
         self._on_soft_limit = on_soft_limit
         self._waiting: list[_Entry] = []
         self._checkpoints: dict[CallRef, Checkpoint] = {}
+        self._gathering = Gathering()
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
         self._closing = False
@@ -94,9 +96,12 @@ class Writer:
         if entry.is_kept:
             # The outcome says all that a checkpoint could.
             self._checkpoints.pop(command.ref, None)
+            self._gathering.ended(command.ref.call)
         elif not self.is_up or self._closing:
             reply.set_exception(LedgerUnavailable(self.cause or "the ledger is closing"))
             return reply
+        elif isinstance(command, Dispatch):
+            self._gathering.asked(command.ref.call)
         self._waiting.append(entry)
         self._wake.set()
         return reply
@@ -131,6 +136,7 @@ class Writer:
         """Let `run` end once nothing waits, or at the next probe that fails."""
         self._closing = True
         self._wake.set()
+        self._gathering.stop()
 
     @property
     def is_up(self) -> bool:
@@ -148,6 +154,8 @@ class Writer:
 
     async def _write_all(self) -> None:
         while self.is_up and not self._is_idle:
+            if not self._closing:
+                await self._gathering.wait()
             # A turn for each batch: under steady load there is always a next one, and the lease must get its turn.
             async with self._turn:
                 await self._write_next()
@@ -155,6 +163,7 @@ class Writer:
     async def _write_next(self) -> None:
         # The lease may have found the database away while this waited for its turn.
         if self.is_up and (batch := self._next_batch()):
+            self._gathering.wrote(len(batch))
             await self._write(batch)
 
     def _next_batch(self) -> list[_Entry]:
@@ -199,8 +208,12 @@ class Writer:
 
     def _hand_out(self, batch: list[_Entry], changes: Changes) -> None:
         for entry, reply in zip(batch, changes.replies, strict=True):
-            if isinstance(reply, Admitted) and not entry.is_wanted:
-                self.submit(never_sent(entry.command, reply))
+            if isinstance(reply, Admitted):
+                self._gathering.admitted(reply.ref(entry.command).call)
+                if not entry.is_wanted:
+                    self.submit(never_sent(entry.command, reply))
+            elif isinstance(entry.command, Dispatch):
+                self._gathering.answered(entry.command.ref.call)
             entry.answer(reply)
         if self._on_soft_limit is not None:
             for limit in changes.soft_limits:

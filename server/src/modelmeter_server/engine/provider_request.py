@@ -1,0 +1,114 @@
+"""The provider's side of a call: asked once, observed while it goes on, its milestones kept."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from .checkpoints import Checkpoints
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from modelmeter_server.core.accumulators import Accumulator
+    from modelmeter_server.core.answers import Answer
+    from modelmeter_server.core.calls import Attempt
+    from modelmeter_server.core.errors import Failure
+    from modelmeter_server.core.models import ModelSpec
+    from modelmeter_server.core.pricing import PriceTable
+    from modelmeter_server.drivers.driver import Driver, ProviderCall
+    from modelmeter_server.telemetry.observation import CallWatch
+
+    from .holding import Holding
+    from .plan import Plan
+
+
+class ProviderRequest:
+    """What a call asks its provider, all attempts included. It is the driver's `Observer`."""
+
+    def __init__(self, on_news: Callable[[], None], watch: CallWatch | None = None) -> None:
+        """Call `on_news` when the request was written and at every read of the answer."""
+        self.call: ProviderCall | None = None
+        """The driver's call, once there is one."""
+        self.is_asking = False
+        """Whether the driver's call runs now."""
+        self.written_at: float | None = None
+        """When the whole request was handed to the network, on the monotonic clock."""
+        self.first_output_at: float | None = None
+        """When generation was first proven, on the same clock."""
+        self.sent: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        """Whether the request was written: told as soon as that is known."""
+        self._on_news = on_news
+        self._watch = watch
+        self._holding: Holding | None = None
+        self._checkpoints: Checkpoints | None = None
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """Return what the driver tried so far."""
+        return () if self.call is None else self.call.attempts
+
+    @property
+    def accumulator(self) -> Accumulator | None:
+        """Return what the answer has told so far, if anything was asked."""
+        return None if self.call is None else self.call.accumulator
+
+    @property
+    def received(self) -> int:
+        """Return how many bytes of the answer have come."""
+        return 0 if self.call is None else self.call.received
+
+    @property
+    def is_under_way(self) -> bool:
+        """Say whether the provider has the request and works on it."""
+        return self.is_asking and self.written_at is not None
+
+    def keep_books(self, holding: Holding, model: ModelSpec, tables: dict[str, PriceTable]) -> None:
+        """Tell the ledger of every dispatch, and of what the answer tells on its way."""
+        self._holding = holding
+        self._checkpoints = Checkpoints(holding, model, tables)
+
+    def close_books(self) -> None:
+        """Write no more checkpoints: the call is about to be settled."""
+        if self._checkpoints is not None:
+            self._checkpoints.stop()
+
+    async def ask(self, driver: Driver, plan: Plan, *, deltas: bool) -> Answer | Failure:
+        """Ask the provider, once."""
+        self.call = driver.start(plan.prepared, plan.model, plan.expectation, self, deltas=deltas)
+        self.is_asking = True
+        try:
+            return await self.call.run()
+        finally:
+            self.is_asking = False
+
+    def announce(self, *, sent: bool) -> None:
+        """Tell who waits whether the request was written; the first word counts."""
+        if not self.sent.done():
+            self.sent.set_result(sent)
+
+    # The observer
+
+    def dispatching(self, number: int, target: str) -> Awaitable[bool] | None:
+        """See `Observer.dispatching`."""
+        if self._watch is not None:
+            self._watch.dispatching(number, target)
+        return None if self._holding is None else self._holding.dispatch(number, target)
+
+    def written(self) -> None:
+        """See `Observer.written`; a re-send after a stale connection is not news."""
+        if self.written_at is None:
+            self.written_at = time.monotonic()
+            self.announce(sent=True)
+            self._on_news()
+
+    def progressed(self) -> None:
+        """See `Observer.progressed`."""
+        assert self.call is not None
+        accumulator = self.call.accumulator
+        if self.first_output_at is None and accumulator.generated:
+            self.first_output_at = time.monotonic()
+        if self._checkpoints is not None:
+            self._checkpoints.progressed(accumulator)
+        self._on_news()
