@@ -136,7 +136,7 @@ async def test_a_late_caller_gets_its_deadline_and_the_other_its_answer(ledger):
     hold, script = paused()
     driver, call_id = ScriptedDriver(script), str(uuid.uuid4())
     async with serving(driver, ledger=ledger) as running:
-        first = asyncio.ensure_future(running.error(call_id=call_id, timeout=0.4))
+        first = asyncio.ensure_future(running.error(call_id=call_id, timeout=1.5))
         await hold.reached.wait()
         second = asyncio.ensure_future(running.ask(call_id=call_id))
         await joined(running)
