@@ -14,6 +14,7 @@ from modelmeter_server.core.outcomes import Cause, Certainty, Disposition, Kind
 from modelmeter_server.engine.catalog import Catalog
 from modelmeter_server.engine.engine import Engine
 from modelmeter_server.rpc import model_service
+from modelmeter_server.rpc.authorization import OpenHouse
 from modelmeter_server.rpc.boundary import Boundary
 from modelmeter_server.rpc.health import HealthService
 from modelmeter_server.rpc.ledger_service import LedgerService
@@ -144,7 +145,7 @@ async def test_interceptors_inside_are_asked_for_every_call_and_their_faults_kee
                 raise RuntimeError(SECRET)
             return await continuation(handler_call_details)
 
-    server = grpc.aio.server(interceptors=[Boundary(), Inside()])
+    server = grpc.aio.server(interceptors=[Boundary(), OpenHouse(), Inside()])
     driver = ScriptedDriver(answering())
     engine = Engine(Catalog([MODEL]), {driver.name: driver}, Memory())
     add_services(server, ModelService(engine), LedgerService(engine), HealthService(SERVICE))
