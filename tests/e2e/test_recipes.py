@@ -246,9 +246,7 @@ class _PageClients:
             if re.search(r"\bcall_id\b(?!=)", text):
                 names["call_id"] = self.sync.complete(self.sync.models()[0].name, "Hi").call_id
             code = compile(text, block.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-            if (
-                ".watch(" in text
-            ):  # it never ends by itself; tests/cli/test_watch.py and tests/client try the same calls
+            if ".watch(" in text:  # never ends by itself; tests/cli and tests/client try the same calls
                 return
             if "asyncio.run(" in text:  # a whole program, with a loop of its own
                 await asyncio.to_thread(exec, code, names)
