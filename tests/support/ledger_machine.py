@@ -299,6 +299,8 @@ class LedgerMachine(RuleBasedStateMachine):
         figures = told(sum(f.read for f in flights), sum(f.written for f in flights))
         if not exact:
             figures = told(flights[-1].read, flights[-1].written // 2, "AT_LEAST")
+        for flight in flights:
+            flight.noted = True  # what a provider has told, its late refusal cannot untell
         call = CallKey(key[0], key[1])
         (reply,) = self.tell(Reconcile(call=call, generation=key[2], at=self.now, figures=figures, by=by))
         if reply.raised and exact:
