@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import pkgutil
@@ -34,6 +35,9 @@ OPS = Tenant(name="ops", is_admin=True)
 ACME = Tenant(name="acme", models=("claude",))
 OTHER = Tenant(name="other", models=("gpt", "anthropic/*"), max_sensitivity=Sensitivity.INTERNAL)
 TENANTS = (OPS, ACME, OTHER)
+
+LIST_SERVICES = b"\x3a\x00"
+"""A request to the reflection service."""
 
 ISSUER, AUDIENCE = "https://issuer.test", "modelmeter"
 
@@ -127,25 +131,23 @@ class Method:
         """Call it with an empty request; return the code that it ended with, OK also for a stream that answers."""
         arity = f"{_flow(self.streams_requests)}_{_flow(self.streams_responses)}"
         call = getattr(channel, arity)(self.path)
-        request = _once() if self.streams_requests else b""
-        running = call(request, timeout=10, metadata=tuple(metadata))
-        if self.streams_responses:
-            try:
-                if await running.read() is not grpc.aio.EOF:
-                    running.cancel()
-                    return grpc.StatusCode.OK
-            except grpc.aio.AioRpcError:
-                pass
+        request = {} if self.streams_requests else {"request": b""}
+        running = call(**request, timeout=10, metadata=tuple(metadata))
+        try:
+            if self.streams_requests:
+                await running.write(LIST_SERVICES)
+                await running.done_writing()
+            if self.streams_responses and await running.read() is not grpc.aio.EOF:
+                running.cancel()
+                return grpc.StatusCode.OK
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            pass  # it ended before all was written or read
         code: grpc.StatusCode = await running.code()
         return code
 
 
 def _flow(is_stream: bool) -> str:
     return "stream" if is_stream else "unary"
-
-
-async def _once() -> AsyncIterator[bytes]:
-    yield b"\x3a\x00"  # of reflection: list the services
 
 
 def every_method() -> list[Method]:
