@@ -139,6 +139,8 @@ async def test_a_tenant_sees_and_calls_its_own_models_only(tmp_path):
             for method, request in (
                 (stub.Complete, asking(model=name)),
                 (stub.GetModel, model_service_pb2.GetModelRequest(name=name)),
+                (stub.CountTokens, model_service_pb2.CountTokensRequest(request=asking(model=name))),
+                (stub.Embed, model_service_pb2.EmbedRequest(model=name, inputs=["x"])),
             ):
                 with_token = method(request, timeout=5, metadata=bearer(gate.acme))
                 codes[name, type(request).__name__] = await with_token.code()
@@ -146,6 +148,9 @@ async def test_a_tenant_sees_and_calls_its_own_models_only(tmp_path):
     ok = grpc.StatusCode.OK
     for name, code in (("claude", ok), ("gpt", DENIED), ("ghost", DENIED)):
         assert {codes[name, kind] for kind in ("CompleteRequest", "GetModelRequest")} == {code}
+        assert {codes[name, kind] is DENIED for kind in ("CountTokensRequest", "EmbedRequest")} == {
+            code is DENIED
+        }
 
 
 async def test_a_token_that_is_revoked_elsewhere_is_refused_within_a_look(tmp_path, monkeypatch):

@@ -73,9 +73,9 @@ EMBEDDING = 'model = "e"\ntask = "embedding"\n'
         ('provider = "replay"\n' + EMBEDDING, "model", 'write "embedding"'),
         ('provider = "openai"\n' + EMBEDDING + 'price = { currency = "USD" }', "price", 'lacks "input"'),
         (
-            'provider = "openai"\n' + EMBEDDING + 'max_sensitivity = "secret"',
+            'provider = "openai"\n' + EMBEDDING + 'max_sensitivity = "secrets"',
             "max_sensitivity",
-            "not supported",
+            'did you mean "secret"?',
         ),
     ],
 )

@@ -119,6 +119,8 @@ class ModelReader:
             task=Task.EMBEDDING,
             embedding_dialect=self._read_embedding_dialect(table, owner),
             price=read_any_price(table, owner, model, has_output=False),
+            max_sensitivity=read_sensitivity(table, "max_sensitivity", Sensitivity.PUBLIC),
+            output_sensitivity=_read_output_sensitivity(table),
             **_read_purchase(table),
         )
         table.close()
