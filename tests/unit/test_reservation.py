@@ -207,6 +207,7 @@ def test_a_model_without_a_price_holds_tokens_alone():
     ("request_", "rate"),
     [
         (asking(text="hi"), 3_750),
+        (asking(text="x" * 20_000), 3_750),
         (asking(native_json='[{"cache_control": {"ttl": "1h"}}]'), 6_000),
         (saying(medium(MediaKind.AUDIO, "audio/wav", b"x")), 9_000),
         (asking(text="x" * 400_002), 6_000),

@@ -168,8 +168,8 @@ class Exchange:
             self._asked = asyncio.ensure_future(answer)
             self._asked.add_done_callback(self._answered)
             return False
-        # Asked for the connection before this one, which went while nothing had been sent.
-        return self._asked.done()
+        # Asked for the connection before this one, which went while nothing had been sent: `resumed` waits for it.
+        return True
 
     def _answered(self, answer: asyncio.Future[bool]) -> None:
         if answer.cancelled():
