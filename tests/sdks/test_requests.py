@@ -37,6 +37,7 @@ GONE = {ANTHROPIC: ("temperature", "top_p", "top_k")}
 NOT_SENT = {
     *("model", "call_id", "sensitivity", "labels", "schema_mode"),
     *("effect", "ceiling", "replay_only"),
+    "turn",  # goes over the socket of a session alone, where tests/drivers/test_websocket_link.py sees it
 }
 REFUSED: dict[str, dict[str, Any]] = {
     ANTHROPIC: {"seed": 7},
