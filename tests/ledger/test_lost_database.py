@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from modelmeter_server.core.journal import CallState
 from modelmeter_server.ledger import queries, readers, sqlite_store, writer
-from modelmeter_server.ledger.lease import now_us
+from modelmeter_server.ledger.clock import now
 from modelmeter_server.ledger.ledger import LedgerUnavailable
 from modelmeter_server.ledger.questions import CallsAsked
 from modelmeter_server.ledger.replies import Admitted
@@ -47,11 +47,11 @@ def store_of(ledger: StoredLedger) -> SqliteStore:
 
 async def dispatched(ledger: StoredLedger, call_id: str = "flying"):
     """Return a call under way."""
-    asked = reserving(call_id, owner=ledger.owner, at=now_us())
+    asked = reserving(call_id, owner=ledger.owner, at=now())
     admitted = await ledger.reserve(asked)
     assert isinstance(admitted, Admitted)
     ref = ref_of(asked, admitted)
-    assert await ledger.dispatch(dispatching(ref, at=now_us()))
+    assert await ledger.dispatch(dispatching(ref, at=now()))
     return ref
 
 
@@ -59,11 +59,11 @@ async def require_refusal(ledger: StoredLedger, said: str, ref) -> None:
     """Try everything while the database is away."""
     for number in range(3):
         with pytest.raises(LedgerUnavailable, match=said):
-            await ledger.reserve(reserving(f"refused-{number}", owner=ledger.owner, at=now_us()))
+            await ledger.reserve(reserving(f"refused-{number}", owner=ledger.owner, at=now()))
     with pytest.raises(LedgerUnavailable, match=said):
-        await ledger.dispatch(dispatching(ref, at=now_us(), number=2))
-    ledger.checkpoint(noting(ref, told(10, 1, "AT_LEAST"), at=now_us()))
-    assert not await ledger.settle(answering(ref, told(10, 5), at=now_us()))
+        await ledger.dispatch(dispatching(ref, at=now(), number=2))
+    ledger.checkpoint(noting(ref, told(10, 1, "AT_LEAST"), at=now()))
+    assert not await ledger.settle(answering(ref, told(10, 5), at=now()))
     assert not ledger.is_up
 
 
@@ -71,7 +71,7 @@ async def require_return(ledger: StoredLedger, *, held: int = 0) -> None:
     """Wait until the database is back: what was kept is booked, and calls go out again."""
     await ledger.until_up()
     ref = await dispatched(ledger, "next")
-    assert await ledger.settle(answering(ref, told(10, 5), at=now_us()))
+    assert await ledger.settle(answering(ref, told(10, 5), at=now()))
     rows = await ledger.read(lambda c: queries.list_calls(c, CallsAsked(tenant="acme", limit=100)))
     states = {row.call_id: (row.state, row.figures.output_tokens) for row in rows}
     assert states["flying"] == states["next"] == (CallState.SETTLED, 5)
@@ -94,7 +94,7 @@ async def test_a_full_database_refuses_calls_until_there_is_room(ledger):
         filling = 0
         while ledger.is_up:
             filling += 1
-            order = reserving(f"fill-{filling}", owner=ledger.owner, at=now_us())
+            order = reserving(f"fill-{filling}", owner=ledger.owner, at=now())
             await asyncio.gather(ledger.reserve(order), return_exceptions=True)
         await require_refusal(ledger, "full", ref)
         store.max_pages = 2**30
@@ -122,9 +122,9 @@ async def test_a_read_only_database_refuses_calls_until_it_may_be_written(ledger
     with structlog.testing.capture_logs() as captured:
         connection.connection.execute("PRAGMA query_only = ON")
         with pytest.raises(LedgerUnavailable, match="readonly"):
-            await ledger.reserve(reserving("refused", owner=ledger.owner, at=now_us()))
+            await ledger.reserve(reserving("refused", owner=ledger.owner, at=now()))
         assert not ledger.is_up
-        assert await ledger.settle(answering(ref, told(10, 5), at=now_us()))
+        assert await ledger.settle(answering(ref, told(10, 5), at=now()))
         await require_return(ledger)
     assert causes(captured) == [("error", "away"), ("warning", "back")]
 
@@ -168,9 +168,9 @@ async def test_a_postgresql_server_that_stops_is_waited_for(own_postgres):
     ref = await dispatched(ledger)
     with structlog.testing.capture_logs() as captured:
         await asyncio.to_thread(own_postgres.stop)
-        assert not await ledger.settle(answering(ref, told(10, 5), at=now_us()))
+        assert not await ledger.settle(answering(ref, told(10, 5), at=now()))
         with pytest.raises(LedgerUnavailable):
-            await ledger.reserve(reserving("refused", owner=ledger.owner, at=now_us()))
+            await ledger.reserve(reserving("refused", owner=ledger.owner, at=now()))
         with pytest.raises(LedgerUnavailable):
             await ledger.read(lambda c: queries.list_calls(c, CallsAsked(tenant="acme", limit=1)))
         await asyncio.to_thread(own_postgres.start)
@@ -192,16 +192,16 @@ async def test_a_reservation_whose_commit_broke_off_holds_nothing_afterwards(led
 
     monkeypatch.setattr(store, "carry_out", break_off)
     with pytest.raises(LedgerUnavailable, match="broke in the commit"):
-        await ledger.reserve(reserving("doubtful", owner=ledger.owner, at=now_us()))
+        await ledger.reserve(reserving("doubtful", owner=ledger.owner, at=now()))
     await ledger.until_up()
-    again = await ledger.reserve(reserving("doubtful", owner=ledger.owner, at=now_us()))
+    again = await ledger.reserve(reserving("doubtful", owner=ledger.owner, at=now()))
     assert isinstance(again, Admitted)
     assert again.dispatch == 2
 
 
 async def test_a_command_that_cannot_be_written_takes_no_other_with_it(ledger):
     bad = reserving("bad", owner=ledger.owner, at=2**70)
-    good = reserving("good", owner=ledger.owner, at=now_us())
+    good = reserving("good", owner=ledger.owner, at=now())
     replies = await asyncio.gather(ledger.reserve(bad), ledger.reserve(good), return_exceptions=True)
     assert isinstance(replies[0], LedgerUnavailable)
     assert isinstance(replies[1], Admitted)

@@ -13,7 +13,7 @@ import pytest
 
 from modelmeter_server.core.journal import CallKey, CallState
 from modelmeter_server.ledger import queries
-from modelmeter_server.ledger.lease import now_us
+from modelmeter_server.ledger.clock import now
 from modelmeter_server.ledger.ledger import LedgerUnavailable
 from modelmeter_server.ledger.questions import CallsAsked, SpendAsked
 from modelmeter_server.ledger.replies import Admitted, Denied, Recorded, UnderWay
@@ -46,7 +46,7 @@ async def opened(ledger_url):
 
 def order(ledger: StoredLedger, call_id: str = "call", **more):
     """Return a reservation of this server, now."""
-    return reserving(call_id, owner=ledger.owner, at=now_us(), **more)
+    return reserving(call_id, owner=ledger.owner, at=now(), **more)
 
 
 async def reserved(ledger: StoredLedger, asked):
@@ -60,8 +60,8 @@ async def buy(ledger: StoredLedger, call_id: str = "call", **more) -> None:
     """Buy one answer of 10 and 5 tokens."""
     asked = order(ledger, call_id, **more)
     ref = await reserved(ledger, asked)
-    assert await ledger.dispatch(dispatching(ref, at=now_us()))
-    assert await ledger.settle(answering(ref, told(10, 5), at=now_us()))
+    assert await ledger.dispatch(dispatching(ref, at=now()))
+    assert await ledger.settle(answering(ref, told(10, 5), at=now()))
 
 
 async def every_call(ledger: StoredLedger):
@@ -98,13 +98,13 @@ async def test_the_newest_checkpoint_is_written_and_one_of_an_ended_call_is_not(
     ref = await reserved(ledger, asked)
     await ledger.dispatch(dispatching(ref))
     for written in (1, 2, 3):
-        ledger.checkpoint(noting(ref, told(10, written, "AT_LEAST"), at=now_us()))
+        ledger.checkpoint(noting(ref, told(10, written, "AT_LEAST"), at=now()))
     # Whatever is told later is written later.
     await buy(ledger, "other")
     row = await ledger.read(lambda c: queries.find_call(c, ref.call))
     assert row.figures.output_tokens == 3
-    ledger.checkpoint(noting(ref, told(10, 4, "AT_LEAST"), at=now_us()))
-    assert await ledger.settle(answering(ref, told(10, 9), at=now_us()))
+    ledger.checkpoint(noting(ref, told(10, 4, "AT_LEAST"), at=now()))
+    assert await ledger.settle(answering(ref, told(10, 9), at=now()))
     row = await ledger.read(lambda c: queries.find_call(c, ref.call))
     assert (row.figures.output_tokens, row.state) == (9, CallState.SETTLED)
 
@@ -113,20 +113,20 @@ async def test_calls_of_a_server_whose_lease_ran_out_are_closed_and_it_may_dispa
     zombie, heir = await opened(lease_seconds=1), await opened()
     asked = order(zombie)
     ref = await reserved(zombie, asked)
-    assert await zombie.dispatch(dispatching(ref, at=now_us()))
+    assert await zombie.dispatch(dispatching(ref, at=now()))
     zombie._tasks[1].cancel()
     while not (await every_call(heir))[0].kind:
         await heir._lease.close_expired()
     (row,) = await every_call(heir)
     assert (row.kind, row.state) == ("UNAVAILABLE", CallState.UNSETTLED)
-    assert not await zombie.dispatch(dispatching(ref, at=now_us(), number=2))
+    assert not await zombie.dispatch(dispatching(ref, at=now(), number=2))
     refused = await zombie.reserve(order(zombie, "next"))
     assert isinstance(refused, Denied)
     old = zombie.owner
     await zombie._lease.turn()
     assert zombie.owner > old
     await buy(zombie, "next")
-    assert await zombie.settle(answering(ref, told(10, 5), at=now_us()))
+    assert await zombie.settle(answering(ref, told(10, 5), at=now()))
     late = await heir.read(lambda c: queries.find_call(c, ref.call))
     assert (late.reconciled_by, late.figures.certainty) == ("late", "EXACT")
 
@@ -182,17 +182,17 @@ async def test_room_of_a_caller_that_left_before_the_answer_is_given_back(opened
 
 _CHILD = """
 import asyncio, sys
-from modelmeter_server.ledger.lease import now_us
+from modelmeter_server.ledger.clock import now
 from modelmeter_server.ledger.storage import StorageSettings, open_ledger
 from tests.support.ledger_orders import answering, dispatching, ref_of, reserving, told
 
 async def buy(ledger, number):
-    asked = reserving(f"call-{number}", owner=ledger.owner, at=now_us())
+    asked = reserving(f"call-{number}", owner=ledger.owner, at=now())
     ref = ref_of(asked, await ledger.reserve(asked))
     print("reserved", number, flush=True)
-    await ledger.dispatch(dispatching(ref, at=now_us()))
+    await ledger.dispatch(dispatching(ref, at=now()))
     print("dispatched", number, flush=True)
-    if await ledger.settle(answering(ref, told(10, 5), at=now_us())):
+    if await ledger.settle(answering(ref, told(10, 5), at=now())):
         print("settled", number, flush=True)
 
 async def main():
@@ -231,7 +231,7 @@ async def test_closing_books_what_waits(opened, ledger_url):
     ledger = await open_ledger(StorageSettings(url=ledger_url))
     asked = order(ledger)
     ref = await reserved(ledger, asked)
-    booked = asyncio.ensure_future(ledger.settle(answering(ref, told(10, 5), at=now_us())))
+    booked = asyncio.ensure_future(ledger.settle(answering(ref, told(10, 5), at=now())))
     await asyncio.sleep(0)
     await ledger.aclose()
     assert await booked

@@ -20,6 +20,7 @@ from modelmeter_server.core.calls import CallOutcome
 from modelmeter_server.core.errors import Failure
 from modelmeter_server.core.outcomes import Cause
 from modelmeter_server.core.tenants import DEFAULT_TENANT
+from modelmeter_server.ledger.clock import now
 from modelmeter_server.ledger.replies import Recorded
 from modelmeter_server.telemetry.log import get_logger
 
@@ -28,7 +29,7 @@ from .booking import reservation
 from .claim import claim, replayed
 from .cut import Cut
 from .delta_log import DeltaLog
-from .holding import Holding, now
+from .holding import Holding
 from .landing import Landing
 from .planning import Planning
 from .provider_request import ProviderRequest

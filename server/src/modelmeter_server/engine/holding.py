@@ -8,13 +8,13 @@ It knows nothing of what is asked, so that every operation can use it.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from modelmeter_server.core.errors import Failure, failure
 from modelmeter_server.core.outcomes import Cause, Kind
+from modelmeter_server.ledger.clock import now
 from modelmeter_server.ledger.commands import Checkpoint, Dispatch
 from modelmeter_server.ledger.ledger import LedgerUnavailable
 from modelmeter_server.ledger.replies import Admitted, Denied, Recorded, UnderWay
@@ -41,11 +41,6 @@ MAX_DRAINING_CALLS = 100
 DOWN = "the ledger cannot be written now, so nothing was sent; this server's log tells why"
 
 _log = get_logger(__name__)
-
-
-def now() -> int:
-    """Return microseconds since the epoch."""
-    return time.time_ns() // 1000
 
 
 class Desk:

@@ -7,11 +7,11 @@ is closed first, so that it can dispatch no more, then its open calls are given 
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from .clock import now
 from .commands import CloseServer, Erase, WriteOff
 from .ledger import LedgerUnavailable
 
@@ -29,16 +29,11 @@ _MICROSECONDS = 1_000_000
 _log = structlog.get_logger(module="ledger")
 
 
-def now_us() -> int:
-    """Return the time in microseconds since the epoch."""
-    return time.time_ns() // 1_000
-
-
 class Lease:
     """Keep this server's lease, and close others."""
 
     def __init__(
-        self, writer: Writer, store: Store, *, seconds: float, clock: Callable[[], int] = now_us
+        self, writer: Writer, store: Store, *, seconds: float, clock: Callable[[], int] = now
     ) -> None:
         """A lease lasts `seconds`, at least 1, and is renewed every third of that."""
         self._writer = writer

@@ -11,8 +11,8 @@ from .commands import CallRef, Checkpoint, Dispatch, Reserve, Settle
 from .gathering import Gathering
 from .ledger import LedgerUnavailable
 from .replies import Admitted
-from .settled import never_sent
 from .stores import BatchConflict, DatabaseAway
+from .unsent import never_sent
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

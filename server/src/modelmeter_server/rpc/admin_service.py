@@ -18,7 +18,7 @@ from modelmeter_server.telemetry.log import get_logger
 from .convert_admin import checked_name, end_of_life, fill_tenant, fill_token, moment, overlap_of
 from .convert_request import Violations
 from .identity import current_principal
-from .paging import page_size, page_token, position
+from .paging import page_of, page_size, position
 from .status import trailer
 
 if TYPE_CHECKING:
@@ -170,9 +170,7 @@ async def _page(
     found = Violations()
     size, after = page_size(request.page_size, found), position(request.page_token, found)
     await _refuse_mistakes(found, context)
-    keys = [key for key in sorted(items) if key > after]
-    rest = page_token(keys[size - 1]) if len(keys) > size else ""
-    return [items[key] for key in keys[:size]], rest
+    return page_of(items, size, after)
 
 
 async def _change(context: ServicerContext[Any, Any], change: Callable[[], _Done]) -> _Done:

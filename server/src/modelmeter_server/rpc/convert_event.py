@@ -13,6 +13,7 @@ from modelmeter_server.core.counters import INT64_MAX
 from modelmeter_server.core.events import KINDS, Event, Severity
 from modelmeter_server.core.text import well_formed
 
+from .convert_standing import MICROS
 from .convert_usage import COUNTERS, MAX_SECONDS, fill_cost, fill_duration
 from .words import CAUSES, CERTAINTIES, DISPOSITIONS, FINISHES, STAGES
 from .words import KINDS as ERROR_KINDS
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 CACHED: Final = 1_024
 """Events whose bytes are kept for further watchers: ten batches, which is what watchers of one speed lie apart."""
 
-_MICROS: Final = 1_000_000
 _INT32_MAX: Final = 2**31 - 1
 
 SEVERITIES: Final[dict[Severity, Any]] = {
@@ -136,7 +136,7 @@ def event_message(event: Event) -> event_pb2.Event:
         value = getattr(event, field)
         if value or (has_presence and value is not None):
             told[field] = value if make is None else make(value)
-    seconds, micros = divmod(event.occurred_at, _MICROS)
+    seconds, micros = divmod(event.occurred_at, MICROS)
     fields: dict[str, Any] = {"occur_time": {"seconds": seconds, "nanos": micros * 1_000}, name: told}
     return event_pb2.Event(
         version=event.version,

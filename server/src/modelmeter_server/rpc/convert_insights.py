@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 from modelmeter_server.core.insights import Distribution, Insights, Spent
 from modelmeter_server.core.text import well_formed
 
+from .convert_standing import fill_time
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from modelmeter.v1 import event_service_pb2
 
-_MICROS: Final = 1_000_000
 _COUNTS: Final = ("calls", "answered", "failed", "replayed", "untold")
 _SUMS: Final = ("total", "by_model", "by_conversation", "by_run")
 
@@ -27,8 +28,7 @@ def fill_insights(message: event_service_pb2.Insights, found: Insights) -> None:
     for name in _SUMS:
         _add_spent(getattr(message, name), getattr(found, name))
     if found.since:
-        seconds, micros = divmod(found.since, _MICROS)
-        message.since.seconds, message.since.nanos = seconds, micros * 1_000
+        fill_time(message.since, found.since)
 
 
 def _fill_distribution(message: event_service_pb2.Distribution, found: Distribution) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import grpc
@@ -15,6 +14,7 @@ from modelmeter_server.core.events import KINDS
 from modelmeter_server.core.insights import Sample, insights
 from modelmeter_server.core.outcomes import Cause, Code, Kind
 from modelmeter_server.engine.plan import mistaken
+from modelmeter_server.ledger.clock import now
 from modelmeter_server.telemetry.bus import BusClosed, EventFilter, TooManyWatchers
 
 from .convert_event import SEVERITY_WORDS, EventBytes, event_message
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["EventService"].full_name
 _KINDS: Final = frozenset(KINDS.values())
-_MICROS: Final = 1_000_000
 
 
 class EventService(event_service_pb2_grpc.EventServiceServicer):
@@ -143,7 +142,7 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
 
 
 def _chosen(samples: list[Sample], request: pb.GetInsightsRequest, window: int | None) -> list[Sample]:
-    since = 0 if window is None else time.time_ns() // 1_000 - window
+    since = 0 if window is None else now() - window
     return [
         each
         for each in samples

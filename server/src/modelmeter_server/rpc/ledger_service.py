@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 import uuid
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -16,6 +15,7 @@ from modelmeter_server.core.journal import CallKey, CallState
 from modelmeter_server.core.outcomes import Certainty
 from modelmeter_server.engine.plan import Refused, mistaken
 from modelmeter_server.ledger import contents, queries
+from modelmeter_server.ledger.clock import now
 from modelmeter_server.ledger.commands import DropCeiling, DropHalt, Erase, PutCeiling, PutHalt, Reconcile
 from modelmeter_server.ledger.ledger import LedgerUnavailable
 from modelmeter_server.ledger.questions import CallPosition, SpendPosition
@@ -35,7 +35,7 @@ from .convert_questions import (
 from .convert_request import Violations
 from .identity import current_tenant
 from .ledger_errors import down, gone, no_ledger, no_such, not_ended, unmet
-from .paging import page_size, page_token, position
+from .paging import page_of, page_size, page_token, position
 from .plain_text import NUL_REFUSED, fields_with_nul
 from .status import lookup_trailer
 
@@ -187,7 +187,7 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
             )
             by, reason = "operator", figure.reason
         order = Reconcile(
-            call=key, generation=row.generation, at=_now(), figures=figures, by=by, reason=reason
+            call=key, generation=row.generation, at=now(), figures=figures, by=by, reason=reason
         )
         done = await self._ledger.order(order)
         if done is None:
@@ -257,12 +257,12 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
     ) -> ledger_service_pb2.SetCeilingResponse:
         """Set a ceiling."""
         found = Violations()
-        asked = ceiling_from(request.ceiling, current_tenant().name, str(uuid.uuid4()), _now(), found)
+        asked = ceiling_from(request.ceiling, current_tenant().name, str(uuid.uuid4()), now(), found)
         _check(found)
         kept: Ceiling = await self._ledger.order(PutCeiling(ceiling=asked))
         response = ledger_service_pb2.SetCeilingResponse()
         standings = await self._ledger.read(
-            lambda connection: queries.find_standings(connection, kept, _now())
+            lambda connection: queries.find_standings(connection, kept, now())
         )
         fill_ceiling(response.ceiling, kept, standings)
         return response
@@ -279,7 +279,7 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
             ceiling = queries.find_ceiling(connection, tenant, request.ceiling_id)
             if ceiling is None:
                 return None
-            return ceiling, queries.find_standings(connection, ceiling, _now())
+            return ceiling, queries.find_standings(connection, ceiling, now())
 
         kept = await self._ledger.read(read)
         if kept is None:
@@ -301,7 +301,7 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
 
         def read(connection: Connection) -> list[tuple[Ceiling, Any]]:
             page = queries.list_ceilings(connection, tenant, after, size + 1)
-            return [(each, queries.find_standings(connection, each, _now())) for each in page]
+            return [(each, queries.find_standings(connection, each, now())) for each in page]
 
         kept = await self._ledger.read(read)
         response = ledger_service_pb2.ListCeilingsResponse()
@@ -330,7 +330,7 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
     ) -> ledger_service_pb2.SetHaltResponse:
         """Stop a tenant, a run or a model."""
         found = Violations()
-        halt = halt_from(request.halt, current_tenant().name, _now(), found)
+        halt = halt_from(request.halt, current_tenant().name, now(), found)
         _check(found)
         await self._ledger.order(PutHalt(halt=halt))
         cut = self._engine.halted(halt)  # other servers see it when they next look
@@ -368,13 +368,11 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
         _check(found)
         tenant = current_tenant().name
         halts = await self._ledger.read(lambda connection: queries.list_halts(connection, tenant))
-        places = sorted((f"{each.subject.scope}:{each.subject.name}", each) for each in halts)
-        rest = [(place, each) for place, each in places if place > after]
-        response = ledger_service_pb2.ListHaltsResponse()
-        for _, halt in rest[:size]:
+        places = {f"{each.subject.scope}:{each.subject.name}": each for each in halts}
+        page, rest = page_of(places, size, after)
+        response = ledger_service_pb2.ListHaltsResponse(next_page_token=rest)
+        for halt in page:
             fill_halt(response.halts.add(), halt)
-        if len(rest) > size:
-            response.next_page_token = page_token(rest[size - 1][0])
         return response
 
     # What they share
@@ -434,7 +432,3 @@ def _is_full(view: int, found: Violations) -> bool:
 def _check(found: Sequence[FieldViolation]) -> None:
     if found:
         raise Refused(mistaken(found))
-
-
-def _now() -> int:
-    return time.time_ns() // 1000

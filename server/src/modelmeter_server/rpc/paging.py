@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from .convert_request import Violations
 
 DEFAULT_PAGE: Final = 100
 LARGEST_PAGE: Final = 1000
 
 _MARK: Final = b"m1:"
+
+_Item = TypeVar("_Item")
 
 
 def page_size(asked: int, found: Violations) -> int:
@@ -25,6 +29,16 @@ def page_size(asked: int, found: Violations) -> int:
 def page_token(position: str) -> str:
     """Return the token of a page that follows `position`."""
     return base64.urlsafe_b64encode(_MARK + position.encode()).decode()
+
+
+def page_of(items: Mapping[str, _Item], size: int, after: str) -> tuple[list[_Item], str]:
+    """Return the items whose keys follow `after`, in their order and `size` at most, and the token of the next page.
+
+    For what is in memory as a whole; the token is empty when this is the last page.
+    """
+    keys = sorted(key for key in items if key > after)
+    rest = page_token(keys[size - 1]) if len(keys) > size else ""
+    return [items[key] for key in keys[:size]], rest
 
 
 def position(token: str, found: Violations) -> str:

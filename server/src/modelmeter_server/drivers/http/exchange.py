@@ -159,17 +159,13 @@ class Exchange:
 
     def _may_leave(self) -> bool:
         """Ask whether this attempt may be sent; while the answer is awaited nothing is written."""
-        if self._permit is None:
-            return True
-        if self._asked is None:
+        # It may have been asked for the connection before this one, which went while nothing had been sent.
+        if self._permit is not None and self._asked is None:
             answer = self._permit(self._attempts)
-            if answer is None:
-                return True
-            self._asked = asyncio.ensure_future(answer)
-            self._asked.add_done_callback(self._answered)
-            return False
-        # Asked for the connection before this one, which went while nothing had been sent: `resumed` waits for it.
-        return True
+            if answer is not None:
+                self._asked = asyncio.ensure_future(answer)
+                self._asked.add_done_callback(self._answered)
+        return not self._awaits_answer
 
     def _answered(self, answer: asyncio.Future[bool]) -> None:
         if answer.cancelled():
