@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import asyncpg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from modelmeter_server.core.ceilings import Ceiling, Halt, HaltMode, Subject, Wi
 from modelmeter_server.core.journal import CallKey, CallState, EffectKey
 from modelmeter_server.ledger.batch import Changes, GenerationKey, Wanted, WindowKey
 from modelmeter_server.ledger.commands import Erase
+from modelmeter_server.ledger.postgres_batch import tenant_lock
 from modelmeter_server.ledger.postgres_store import PostgresStore
 from modelmeter_server.ledger.rows import CeilingWindowRow, ContentRow, SpendRow
 from modelmeter_server.ledger.sqlite_store import SqliteStore
@@ -262,3 +265,28 @@ def a_call(**fields: Any) -> Any:
         "state": CallState.RESERVED,
     }
     return CallRow(hold=Hold(input_tokens=1, output_tokens=2, tokens_per_second=3), **{**plain, **fields})
+
+
+async def until_waiting_or_done(server: Any, task: asyncio.Task[Any]) -> None:
+    """Return when somebody waits for a tenant's lock, or the task did not have to."""
+    here = "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    waiting = f"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND {here}"
+    while not task.done():
+        if await server.fetchval(waiting):
+            return
+
+
+async def test_a_batch_waits_for_another_servers_batch_about_the_same_tenant(postgres_url):
+    other = await asyncpg.connect(postgres_url)
+    store = open_store(postgres_url)
+    await store.connect()
+    try:
+        async with other.transaction():
+            await other.execute(f"SELECT pg_advisory_xact_lock({tenant_lock('acme')})")
+            batch = asyncio.create_task(load(store, calls=frozenset({CallKey("acme", "call")})))
+            await until_waiting_or_done(other, batch)
+            assert not batch.done()
+        assert (await batch).calls == []
+    finally:
+        await store.close()
+        await other.close()

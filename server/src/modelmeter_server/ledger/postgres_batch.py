@@ -151,7 +151,7 @@ class PostgresBatch:
     def _locks(self, tenants: set[str]) -> list[str]:
         new = tenants - self._locked
         self._locked |= new
-        return [f"SELECT pg_advisory_xact_lock({key})" for key in sorted(map(_lock_key, new))]
+        return [f"SELECT pg_advisory_xact_lock({key})" for key in sorted(map(tenant_lock, new))]
 
     async def _lock(self, tenants: set[str]) -> None:
         if locks := self._locks(tenants):
@@ -344,6 +344,9 @@ class PostgresBatch:
         return len(ids)
 
 
-def _lock_key(tenant: str) -> int:
-    """Two tenants with one key, one pair in 2**64, wait for each other in vain and no more."""
+def tenant_lock(tenant: str) -> int:
+    """Return the advisory lock that a batch holds while it decides about a tenant.
+
+    Two tenants with one key, one pair in 2**64, wait for each other in vain and no more.
+    """
     return int.from_bytes(blake2b(tenant.encode(), digest_size=8).digest(), "big", signed=True)
