@@ -9,6 +9,8 @@ import pytest
 from tests.support import ROOT
 from tools import try_faults
 
+pytestmark = pytest.mark.timeout(120)  # each run of the tool starts pytest three times or more
+
 FAULTS = try_faults.load(ROOT / try_faults.LIST)
 
 _HONEST = "def double(number):\n    return number + number\n"
