@@ -22,8 +22,10 @@ RUN python -m pip install --constraint constraints.txt --upgrade pip \
 COPY client ./client
 COPY server ./server
 RUN python -m pip wheel --no-deps --build-constraint constraints.txt --wheel-dir /wheels ./client ./server \
+    && server="$(echo /wheels/modelmeter_server-*.whl)" \
     && python -m pip --python /opt/modelmeter/bin/python install \
-        --constraint constraints.txt --only-binary :all: /wheels/*.whl
+        --constraint constraints.txt --only-binary :all: /wheels/modelmeter-*.whl \
+        "${server}[bedrock,google,otlp,postgres,prices,prometheus]"
 
 # ---- the image: the environment alone, no pip in it, no compiler, no sources
 FROM python:3.13-slim

