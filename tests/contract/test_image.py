@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 
 import pytest
 
@@ -81,6 +82,14 @@ def test_dependencies_are_installed_under_the_constraints_only():
     ]
     assert len(commands) == 3
     assert not [command for command in commands if "constraint constraints.txt" not in command]
+
+
+def test_the_image_has_every_extra_of_the_server():
+    (install,) = [rest for word, rest in INSTRUCTIONS if word == "RUN" and "--python /opt/modelmeter" in rest]
+    project = tomllib.loads((ROOT / "server" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = re.search(r'\$\{server\}\[([\w,]+)\]', install)
+    assert named is not None
+    assert set(named[1].split(",")) == project["optional-dependencies"].keys()
 
 
 def test_the_build_context_is_a_list_of_what_is_needed():

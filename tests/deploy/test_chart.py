@@ -126,7 +126,7 @@ def test_the_readme_has_each_value_with_its_default():
         (["autoscaling.enabled=true"], "several pods cannot share a SQLite ledger"),
         (["autoscaling.enabled=true", "ledger.existingSecret=l"], "set metrics.enabled"),
         (["metrics.enabled=true"], 'listen = "0.0.0.0:9464"'),
-        (["terminationGracePeriodSeconds=134"], "at least preStopSeconds + drainSeconds + 10 = 135"),
+        (["terminationGracePeriodSeconds=144"], "at least preStopSeconds + drainSeconds + 10 = 145"),
         (["config=x"], "config is not TOML"),
         (['config=[server]\nlisten = "0.0.0.0:1"'], "remove server.listen"),
         (["config=[server]\ndrain_seconds = 5"], "remove server.drain_seconds"),
@@ -148,6 +148,6 @@ def test_what_would_not_run_is_not_rendered(settings, words):
     assert words in result.stderr
 
 
-@pytest.mark.parametrize("grace", [135, 200])
+@pytest.mark.parametrize("grace", [145, 200])
 def test_a_grace_that_is_long_enough_is_taken(grace):
     assert template(None, [f"terminationGracePeriodSeconds={grace}"]).returncode == 0
