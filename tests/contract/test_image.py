@@ -87,7 +87,7 @@ def test_dependencies_are_installed_under_the_constraints_only():
 def test_the_image_has_every_extra_of_the_server():
     (install,) = [rest for word, rest in INSTRUCTIONS if word == "RUN" and "--python /opt/modelmeter" in rest]
     project = tomllib.loads((ROOT / "server" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    named = re.search(r'\$\{server\}\[([\w,]+)\]', install)
+    named = re.search(r"\$\{server\}\[([\w,]+)\]", install)
     assert named is not None
     assert set(named[1].split(",")) == project["optional-dependencies"].keys()
 

@@ -42,7 +42,10 @@ def gauge(name: str, values: str, **labels: str):
 STEADY, SILENT = "0+60x60", "0x60"
 SITUATIONS = {
     "all is well": ([calls(STEADY), gauge("modelmeter_ledger_up", "1x60")], set()),
-    "one call in three is interrupted": ([calls(STEADY), calls("0+30x60", "INTERRUPTED")], {"ModelmeterCallsFail"}),
+    "one call in three is interrupted": (
+        [calls(STEADY), calls("0+30x60", "INTERRUPTED")],
+        {"ModelmeterCallsFail"},
+    ),
     "one call in twenty is interrupted": ([calls(STEADY), calls("0+3x60", "INTERRUPTED")], set()),
     "a bill is never told": (
         [calls(STEADY), calls("0x25 1x40", "UNACCOUNTED", certainty="UNKNOWN")],
@@ -86,7 +89,7 @@ def test_an_alert_fires_when_it_must_and_only_then(tmp_path, situation):
     series, fires = SITUATIONS[situation]
     (group,) = loaded("prometheus/alerts.yml")["groups"]
     shutil.copy(FILE, tmp_path / "alerts.yml")
-    # promtool knows alerts that are exactly so: here only whether they fire is asked, in the words of Prometheus' own series.
+    # `alert_rule_test` would compare every text of an alert; Prometheus' own series says only whether it fires.
     fired = [{"labels": f'ALERTS{{alertname="{name}"}}', "value": 1} for name in sorted(fires)]
     asked = {"expr": 'max by (__name__, alertname) (ALERTS{alertstate="firing"})', "eval_time": "30m"}
     test = {"interval": "1m", "input_series": series, "promql_expr_test": [{**asked, "exp_samples": fired}]}

@@ -1,4 +1,4 @@
-"""The chart: every set of values renders to what Kubernetes takes; bad values are refused; the README knows each value."""
+"""The chart: values render to what Kubernetes takes, bad ones are refused, and the README knows each."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def notes(folder: Path, values: str | None) -> str:
     (chart / "templates" / "NOTES.txt").rename(chart / "NOTES.txt")
     text = 'notes: {{ tpl (.Files.Get "NOTES.txt") . | toJson }}'
     (chart / "templates" / "notes.yaml").write_text(text, encoding="utf-8")
-    words = [] if values is None else ["--values", VALUES / f"{values}.yaml"]
+    words: list[str | Path] = [] if values is None else ["--values", VALUES / f"{values}.yaml"]
     result = run("helm", "template", "release", chart, "--kube-version", "1.34", *words)
     assert result.returncode == 0, result.stderr
     (found,) = [each["notes"] for each in yaml.safe_load_all(result.stdout) if each and "notes" in each]
@@ -127,6 +127,10 @@ def test_the_readme_has_each_value_with_its_default():
         (["autoscaling.enabled=true", "ledger.existingSecret=l"], "set metrics.enabled"),
         (["metrics.enabled=true"], 'listen = "0.0.0.0:9464"'),
         (["terminationGracePeriodSeconds=144"], "at least preStopSeconds + drainSeconds + 10 = 145"),
+        (
+            ["config=[server]\ndrain_delay_seconds = 4.5", "terminationGracePeriodSeconds=149"],
+            "10 = 150",
+        ),
         (["config=x"], "config is not TOML"),
         (['config=[server]\nlisten = "0.0.0.0:1"'], "remove server.listen"),
         (["config=[server]\ndrain_seconds = 5"], "remove server.drain_seconds"),
@@ -137,7 +141,8 @@ def test_the_readme_has_each_value_with_its_default():
         (["tls.existingSecret=t"], "TLS needs both"),
         (['config=[server.tls]\nkey = "k"'], "TLS needs both"),
         (['config=[identity]\ntokens_file = "t"'], "identity.open_health = true"),
-        (['config=[server.tls]\nclient_ca = "c"', "tls.existingSecret=t"], "probes.port"),
+        (['config=[server.tls]\nclient_ca = "c"', "tls.existingSecret=t"], "probes.privatePort: 50052"),
+        (["probes.privatePort=50052"], 'private_listen = "127.0.0.1:50052"'),
     ],
     ids=str,
 )

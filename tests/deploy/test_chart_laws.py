@@ -54,6 +54,16 @@ def test_everything_speaks_of_one_port(release):
     assert {ports["grpc"], listened} == probed == served
 
 
+def test_a_server_that_asks_for_certificates_is_probed_on_its_private_listener():
+    config = '[server]\nprivate_listen = "127.0.0.1:50052"\n[server.tls]\nclient_ca = "c"\n[identity]\n'
+    settings = ("probes.privatePort=50052", "tls.existingSecret=t", f"config={config}")
+    release = Release(None, *settings)
+    for name in ("startup", "liveness", "readiness"):
+        probe = release.container[f"{name}Probe"]
+        assert asked_by(probe)[1] == 50052
+        assert "--address=127.0.0.1:50052" in probe["exec"]["command"]
+
+
 def test_the_default_port_is_the_servers():
     (address,) = ServerSettings().listen
     assert Release(None).container["ports"][0]["containerPort"] == int(address.rpartition(":")[2])

@@ -22,7 +22,9 @@ CONFIGURATION = loaded("envoy/envoy.yaml")
 MANAGER = LISTENER["filter_chains"][0]["filters"][0]["typed_config"]
 ROUTES = MANAGER["route_config"]["virtual_hosts"][0]["routes"]
 CALLS = [route["route"] for route in ROUTES if "route" in route]
-UPSTREAM = CLUSTER["typed_extension_protocol_options"]["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"]
+UPSTREAM = CLUSTER["typed_extension_protocol_options"][
+    "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+]
 HTTP2 = UPSTREAM["explicit_http_config"]["http2_protocol_options"]
 
 
@@ -50,7 +52,9 @@ def test_no_timeout_of_a_route_ends_a_stream():
         assert route["max_stream_duration"] == {"max_stream_duration": "0s", "grpc_timeout_header_max": "0s"}
 
 
-@pytest.mark.parametrize("bound", [MANAGER["stream_idle_timeout"], *(route["idle_timeout"] for route in CALLS)])
+@pytest.mark.parametrize(
+    "bound", [MANAGER["stream_idle_timeout"], *(route["idle_timeout"] for route in CALLS)]
+)
 def test_silence_may_last_as_long_as_the_server_lets_it(bound):
     assert seconds(bound) > Timeouts().total
     assert seconds(bound) > ServerSettings().session_idle_seconds

@@ -27,7 +27,10 @@ LIMITED = [Verdict(failure(Kind.RATE_LIMITED, "too much", cause=Cause.PROVIDER))
 @asynccontextmanager
 async def through_envoy(folder, *scripts, **options):
     """Serve scripts, put Envoy in front, and yield the server, the proxy and a channel to it."""
-    async with serving(ScriptedDriver(*scripts), **options) as running, envoy(folder, running.address) as proxy:
+    async with (
+        serving(ScriptedDriver(*scripts), **options) as running,
+        envoy(folder, running.address) as proxy,
+    ):
         async with grpc.aio.secure_channel(proxy.address, trusting(proxy.authority)) as channel:
             yield running, proxy, channel
 

@@ -53,7 +53,15 @@ def run(name: str, *words: str | Path, cwd: Path | None = None) -> subprocess.Co
 
 def template(values: str | None, settings: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
     """Render the chart with a file of tests/deploy/values, if any, and `name=value` settings."""
-    words: list[str | Path] = ["template", "release", CHART, "--namespace", "models", "--kube-version", "1.34"]
+    words: list[str | Path] = [
+        "template",
+        "release",
+        CHART,
+        "--namespace",
+        "models",
+        "--kube-version",
+        "1.34",
+    ]
     if values is not None:
         words += ["--values", VALUES / f"{values}.yaml"]
     for each in settings:

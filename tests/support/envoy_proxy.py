@@ -50,21 +50,21 @@ class Proxy:
     async def counts(self, name: str, wanted: int) -> None:
         """Wait until a gauge has this value."""
         async with asyncio.timeout(_PATIENCE):
-            while await self.counted(name) != wanted:
+            while await self.counted(name) != wanted:  # noqa: ASYNC110 - another process sets no event
                 await asyncio.sleep(_LOOK)
 
     async def logged(self, count: int) -> list[dict[str, Any]]:
         """Return the first lines of the access log once there are so many; one is written when a stream ends."""
         async with asyncio.timeout(_PATIENCE):
             while True:
-                lines = [line for line in self.log.read_text().splitlines() if line.startswith("{")]
+                lines = [line for line in _read(self.log).splitlines() if line.startswith("{")]
                 if len(lines) >= count:
                     return [json.loads(line) for line in lines[:count]]
                 await asyncio.sleep(_LOOK)
 
 
 def adapted(folder: Path, server: str, authority: trustme.CA) -> dict[str, Any]:
-    """Return the configuration with loopback addresses, free ports, a certificate of this test and a swift health check."""
+    """Return the configuration with loopback addresses, free ports, a certificate of its own, swift checks."""
     configuration: dict[str, Any] = loaded("envoy/envoy.yaml")
     files = write_server(folder, authority)
     host, _, port = server.rpartition(":")
@@ -118,10 +118,14 @@ async def envoy(folder: Path, server: str) -> AsyncIterator[Proxy]:
 
 async def _ready(process: asyncio.subprocess.Process, admin: Path, authority: trustme.CA, log: Path) -> Proxy:
     """Wait until Envoy listens and its health check has found the server."""
-    while not (admin.exists() and admin.read_text(encoding="utf-8").strip()):
-        assert process.returncode is None, log.read_text()
+    while not (place := _read(admin)):
+        assert process.returncode is None, _read(log)
         await asyncio.sleep(_LOOK)
-    proxy = Proxy("", admin.read_text(encoding="utf-8").strip(), authority, log)
+    proxy = Proxy("", place, authority, log)
     await proxy.counts("cluster.modelmeter.membership_healthy", 1)
     proxy.address = f"localhost:{(await proxy.ask('/listeners')).strip().rpartition(':')[2]}"
     return proxy
+
+
+def _read(file: Path) -> str:
+    return file.read_text(encoding="utf-8").strip() if file.exists() else ""

@@ -46,7 +46,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* What calls may still need after SIGTERM: cut calls are settled, their last words flushed. */}}
 {{- define "modelmeter.grace" -}}
-{{- add (int .Values.preStopSeconds) (int .Values.drainSeconds) 10 -}}
+{{- $delay := dig "server" "drain_delay_seconds" 0.0 (fromToml .Values.config) -}}
+{{- add (int .Values.preStopSeconds) (int (ceil $delay)) (int .Values.drainSeconds) 10 -}}
 {{- end -}}
 
 {{/* What keeps a good configuration from running in a pod. Rendering fails, with the way to mend it. */}}
@@ -80,11 +81,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- fail (printf "provider %s would be reachable without TLS: set tls.existingSecret, or allowInsecure: true if a mesh encrypts" $name) -}}
 {{- end -}}
 {{- end -}}
-{{- if and (hasKey $config "identity") (not (dig "identity" "open_health" false $config)) (not .Values.probes.port) -}}
-{{- fail "config: probes send no token: set identity.open_health = true" -}}
+{{- if and (hasKey $config "identity") (not (dig "identity" "open_health" false $config)) (not .Values.probes.privatePort) -}}
+{{- fail "config: probes send no token: set identity.open_health = true, or use a private listener and probes.privatePort" -}}
 {{- end -}}
-{{- if and (dig "server" "tls" "client_ca" "" $config) (not .Values.probes.port) -}}
-{{- fail "config: probes show no certificate: give the server a private listener, and its port as probes.port" -}}
+{{- if and (dig "server" "tls" "client_ca" "" $config) (not .Values.probes.privatePort) -}}
+{{- fail "config: probes show no certificate: set [server] private_listen = \"127.0.0.1:50052\" and probes.privatePort: 50052" -}}
+{{- end -}}
+{{- with .Values.probes.privatePort -}}
+{{- if ne (default "" $server.private_listen) (printf "127.0.0.1:%d" (int .)) -}}
+{{- fail (printf "probes.privatePort needs in config [server] private_listen = \"127.0.0.1:%d\"" (int .)) -}}
+{{- end -}}
 {{- end -}}
 {{- if and .Values.metrics.enabled (not (hasSuffix (printf ":%d" (int .Values.metrics.port)) (dig "telemetry" "prometheus" "listen" "" $config))) -}}
 {{- fail (printf "metrics.enabled needs in config [telemetry.prometheus] listen = \"0.0.0.0:%d\"" (int .Values.metrics.port)) -}}
@@ -101,15 +107,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* How the kubelet asks. Its gRPC probes speak no TLS; then the command line in the pod does. */}}
+{{/* How the kubelet asks. Its gRPC probes speak no TLS and do not reach the loopback; then the command line in the pod does. */}}
 {{- define "modelmeter.probe" -}}
 {{- $root := index . 0 -}}
 {{- $service := index . 1 -}}
-{{- if or $root.Values.probes.port (not $root.Values.tls.existingSecret) -}}
-grpc:
-  port: {{ default $root.Values.grpc.port $root.Values.probes.port }}
-  service: {{ $service }}
-{{- else -}}
+{{- if $root.Values.probes.privatePort -}}
+exec:
+  command:
+    - modelmeter
+    - healthcheck
+    - --service={{ $service }}
+    - --address=127.0.0.1:{{ $root.Values.probes.privatePort }}
+{{- else if $root.Values.tls.existingSecret -}}
 exec:
   command:
     - modelmeter
@@ -118,5 +127,9 @@ exec:
     - --address=127.0.0.1:{{ $root.Values.grpc.port }}
     - --ca-file=/etc/modelmeter/tls/ca.crt
     - --server-name={{ default (include "modelmeter.fullname" $root) $root.Values.tls.serverName }}
+{{- else -}}
+grpc:
+  port: {{ $root.Values.grpc.port }}
+  service: {{ $service }}
 {{- end -}}
 {{- end -}}
