@@ -30,9 +30,9 @@ async def through_envoy(folder, *scripts, **options):
     async with (
         serving(ScriptedDriver(*scripts), **options) as running,
         envoy(folder, running.address) as proxy,
+        grpc.aio.secure_channel(proxy.address, trusting(proxy.authority)) as channel,
     ):
-        async with grpc.aio.secure_channel(proxy.address, trusting(proxy.authority)) as channel:
-            yield running, proxy, channel
+        yield running, proxy, channel
 
 
 def stub_of(channel):
