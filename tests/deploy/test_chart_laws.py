@@ -16,7 +16,8 @@ from modelmeter_server.rpc.server import FLUSH_SECONDS
 from modelmeter_server.telemetry.observation import Telemetry
 from modelmeter_server.telemetry.prometheus import spelled
 from tests.support.certificates import write_server
-from tests.support.deploy_tools import VALUES, Release, loaded
+from tests.support.deploy_tools import CHART, VALUES, Release, loaded
+from tests.support.markdown import blocks
 
 SETS = [None, *sorted(path.stem for path in VALUES.glob("*.yaml"))]
 
@@ -76,7 +77,8 @@ def test_calls_can_end_and_be_booked_before_the_pod_is_killed(release):
     assert release.pod["spec"]["terminationGracePeriodSeconds"] > before + drain + FLUSH_SECONDS
 
 
-def test_the_configuration_has_no_mistakes(release, tmp_path, monkeypatch):
+def check_configuration(release, tmp_path, monkeypatch):
+    """Check the configuration as the pod would see it, with its variables and its files."""
     for name, value in release.environment.items():
         monkeypatch.setenv(name, value)
     (tmp_path / "tls").mkdir()
@@ -88,6 +90,18 @@ def test_the_configuration_has_no_mistakes(release, tmp_path, monkeypatch):
     file.write_text(release.toml.replace("/etc/modelmeter/", f"{tmp_path}/"), encoding="utf-8")
     result = click.testing.CliRunner().invoke(config_command, ["check", str(file), "--no-keys"])
     assert (result.exit_code, "is correct" in result.output) == (0, True), result.output
+
+
+def test_the_configuration_has_no_mistakes(release, tmp_path, monkeypatch):
+    check_configuration(release, tmp_path, monkeypatch)
+
+
+def test_the_example_of_the_readme_is_rendered_and_has_no_mistakes(tmp_path, monkeypatch):
+    (example, _) = [block for block in blocks(CHART / "README.md") if block.language == "yaml"]
+    (tmp_path / "example.yaml").write_text(example.text, encoding="utf-8")
+    release = Release(str(tmp_path / "example"))
+    assert release.one("Deployment")["spec"]["replicas"] == 3
+    check_configuration(release, tmp_path, monkeypatch)
 
 
 def test_the_files_that_the_configuration_names_are_mounted(release):

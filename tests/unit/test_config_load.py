@@ -216,6 +216,11 @@ def test_variables_that_kubernetes_sets_for_a_service_of_this_name_are_no_mistak
     assert load(None, environ) == load(None, {})
 
 
+def test_a_line_break_at_the_end_of_a_secret_is_no_part_of_the_ledgers_url():
+    url = "postgresql://meter:secret@db/meter"
+    assert load(None, {"MODELMETER_LEDGER_URL": f"{url}\n"}).ledger.url == url
+
+
 def test_the_environment_may_name_the_file(tmp_path):
     (tmp_path / "m.toml").write_text(REPLAY)
     settings = load(None, {"MODELMETER_CONFIG": str(tmp_path / "m.toml")})
