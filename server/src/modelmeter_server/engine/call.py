@@ -31,6 +31,7 @@ from .cut import Cut
 from .delta_log import DeltaLog
 from .holding import Holding
 from .landing import Landing
+from .plan import Refused
 from .planning import Planning
 from .provider_request import ProviderRequest
 from .reckoning import broken_outcome, heard, is_finished, known_so_far, outcome_of
@@ -44,14 +45,14 @@ if TYPE_CHECKING:
     from modelmeter_server.core.answers import Answer
     from modelmeter_server.core.embeddings import EmbeddingRequest
     from modelmeter_server.core.models import ModelSpec
-    from modelmeter_server.core.pricing import PriceTable
     from modelmeter_server.core.requests import CompletionRequest
-    from modelmeter_server.drivers.driver import Driver, ProviderCall
+    from modelmeter_server.drivers.driver import ProviderCall
     from modelmeter_server.telemetry.observation import CallWatch
 
     from .holding import Desk
     from .plan import Plan
     from .recorder import Recorder
+    from .routing import Route, Target
 
 
 LATE = "the caller's deadline ran out"
@@ -68,7 +69,8 @@ class Call:
     def __init__(
         self,
         request: CompletionRequest | EmbeddingRequest,
-        planned: Callable[[Call, Any], Plan],
+        routed: Callable[[Call, Any], Route],
+        planned: Callable[[Target, Any], Plan],
         recorder: Recorder,
         *,
         budget: float | None,
@@ -78,7 +80,8 @@ class Call:
         tenant: str = DEFAULT_TENANT,
         watch: CallWatch | None = None,
     ) -> None:
-        """Take what `run` needs. `planned` turns the request into a plan and raises Refused for a bad one.
+        """Take what `run` needs. `routed` finds who can be asked, and `planned` turns the request into a plan for one
+        of them; both raise Refused for a bad request.
 
         `budget` is how many seconds the provider has; `deltas` keeps deltas for a stream. With a `planner`, for large
         requests, `planned` runs in one of its threads and the event loop stays free. `desk` are the ledger.
@@ -90,8 +93,8 @@ class Call:
         self.tenant = tenant
         self.run_id = request.effect.run_id if request.effect is not None else ""
         self.model: ModelSpec | None = None
-        self.driver: Driver | None = None
-        self.tables: dict[str, PriceTable] = {}
+        self.target: Target | None = None
+        """Who is asked, or was last."""
         self.provider = ProviderRequest(self._on_news, watch)
         """What it asks its provider; nothing when it joins another call, or is answered from the journal."""
         self.task: asyncio.Task[CallOutcome]
@@ -99,7 +102,10 @@ class Call:
         self.audience = Audience()
         self.log = DeltaLog(keeps=desk is not None) if deltas else None
         """What a stream has told; `None` for a call that keeps no deltas."""
+        self._clamped = request  # as it is sent, when the ceilings leave less output than was asked for
+        self._routed = routed
         self._planned = planned
+        self._route: Route | None = None
         self._recorder = recorder
         self._watch = watch
         self._budget = budget
@@ -133,7 +139,7 @@ class Call:
     @property
     def is_written(self) -> bool:
         """Say whether the whole request was handed to the network."""
-        return self.source.provider.written_at is not None
+        return self.source.provider.first_written_at is not None
 
     async def dispatched(self) -> bool:
         """Wait until the provider's request is written, or the call ended without that; say which.
@@ -257,7 +263,7 @@ class Call:
         if left is not None:
             timer = asyncio.get_running_loop().call_later(left, self.cut, Cause.DEADLINE, LATE)
         try:
-            plan = await self._plan(self.request)
+            plan = await self._first_plan()
             if isinstance(plan, Failure):
                 return plan
             ended = self._ended_before_sending()
@@ -266,8 +272,17 @@ class Call:
             if timer is not None:
                 timer.cancel()
 
-    async def _plan(self, request: CompletionRequest | EmbeddingRequest) -> Plan | Failure:
-        return await self._planning.make(functools.partial(self._planned, self, request))
+    async def _first_plan(self) -> Plan | Failure:
+        try:
+            self._route = self._routed(self, self.request)
+        except Refused as refusal:
+            return refusal.verdict
+        target = self._route.first()
+        return target if isinstance(target, Failure) else await self._plan(target, self.request)
+
+    async def _plan(self, target: Target, request: CompletionRequest | EmbeddingRequest) -> Plan | Failure:
+        self.target, self.model = target, target.model
+        return await self._planning.make(functools.partial(self._planned, target, request))
 
     def _ended_before_sending(self) -> Failure | None:
         if self._cut.word is not None:
@@ -317,11 +332,13 @@ class Call:
             return ended
         if plan.hold is not None and holding.output_tokens < plan.hold.output_tokens:
             clamped = msgspec.structs.replace(self.request, max_output_tokens=holding.output_tokens)
-            smaller = await self._plan(clamped)
+            self._clamped = clamped
+            assert self.target is not None
+            smaller = await self._plan(self.target, clamped)
             if isinstance(smaller, Failure):
                 return smaller
             plan = smaller
-        self.provider.keep_books(holding, plan.model, self.tables)
+        self.provider.keep_books(holding)
         return await self._ask(plan)
 
     async def _join(self, leader: Call) -> CallOutcome:
@@ -345,10 +362,31 @@ class Call:
             self.provider.announce(sent=True)
         self.audience.alert()
 
+    # Asking, once or more
+
     async def _ask(self, plan: Plan) -> Answer | Failure:
-        assert self.driver is not None
+        """Ask one target after another, until one answers or the route has no more to offer."""
+        route, target = self._route, self.target
+        assert route is not None
+        assert target is not None
+        while True:
+            result = await self._ask_target(target, plan)
+            route.ended(target, result)
+            following = route.after(result) if isinstance(result, Failure) else None
+            if following is None:
+                return result
+            await self._cut.wait(following.wait)
+            if self._cut:
+                return result
+            target = following.target
+            another = await self._plan(target, self._clamped)
+            if isinstance(another, Failure):
+                return result
+            plan = another
+
+    async def _ask_target(self, target: Target, plan: Plan) -> Answer | Failure:
         try:
-            return await self.provider.ask(self.driver, plan, deltas=self.log is not None)
+            return await self.provider.ask(target, plan, deltas=self.log is not None)
         finally:
             call = self.provider.call
             if call is not None and call.fault is not None:

@@ -21,6 +21,8 @@ from .halting import concerns, sentence
 from .inflight import InFlight
 from .plan import Plan, Refused, check_tenant, find_model, plan, with_terms
 from .reconcile import Reconciliation
+from .retrying import Retries
+from .routing import OneTarget, Target
 from .sessions import Sessions
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from .catalog import Catalog
     from .holding import Desk
     from .recorder import Recorder
+    from .routing import Route
 
 MAX_CONCURRENT_CALLS = 1000
 """Calls under way at once unless configured otherwise; more are refused, never queued."""
@@ -213,14 +216,16 @@ class Engine:
         refusal: Failure | None = None,
     ) -> Call:
         refusal = refusal or self._shed()
-        work = functools.partial(
-            self._plan, make=make, refusal=refusal, found=found, prefix=prefix, tenant=tenant, via=via
+        routed = functools.partial(
+            self._route, refusal=refusal, found=found, prefix=prefix, tenant=tenant, via=via
         )
+        planned = functools.partial(self._plan, make=make, found=found, prefix=prefix)
         provider_budget = None if budget is None else budget - headroom(budget)
         planner = self._planner if refusal is None and is_large else None
         call = Call(
             request,
-            work,
+            routed,
+            planned,
             recorder,
             budget=provider_budget,
             deltas=deltas,
@@ -256,29 +261,41 @@ class Engine:
     def _release(self, _task: object) -> None:
         self._admitted -= 1
 
-    def _plan(
+    def _route(
         self,
         call: Call,
         request: Any,
         *,
-        make: _Make,
         refusal: Failure | None,
         found: Sequence[FieldViolation],
         prefix: str,
         tenant: Tenant,
         via: Callable[[Driver], Driver] | None,
-    ) -> Plan:
+    ) -> Route:
         if refusal is not None:
             raise Refused(refusal)
-        asked = ledger_violations(request, has_ledger=self._desk is not None)
-        found = [*found, *(FieldViolation(prefix + each.field, each.description) for each in asked)]
+        found = self._found(request, found, prefix)
         model = find_model(self.catalog, request.model, found, f"{prefix}model", tenant=tenant)
         check_tenant(request.sensitivity, tenant)
         call.model = model
         driver = self._drivers[model.provider]
-        call.driver = driver if via is None else via(driver)
-        call.tables = self.catalog.price_tables(model.provider)
-        return make(request, model, call.driver, found, prefix)
+        target = Target(
+            name=model.provider,
+            model=model,
+            driver=driver if via is None else via(driver),
+            tables=self.catalog.price_tables(model.provider),
+        )
+        return OneTarget(target, Retries())
+
+    def _plan(
+        self, target: Target, request: Any, *, make: _Make, found: Sequence[FieldViolation], prefix: str
+    ) -> Plan:
+        return make(request, target.model, target.driver, self._found(request, found, prefix), prefix)
+
+    def _found(self, request: Any, found: Sequence[FieldViolation], prefix: str) -> list[FieldViolation]:
+        """Return the mistakes found before, with those that concern the ledger."""
+        asked = ledger_violations(request, has_ledger=self._desk is not None)
+        return [*found, *(FieldViolation(prefix + each.field, each.description) for each in asked)]
 
     def _plan_completion(
         self,

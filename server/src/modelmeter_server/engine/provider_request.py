@@ -1,10 +1,12 @@
-"""The provider's side of a call: asked once, observed while it goes on, its milestones kept."""
+"""The provider's side of a call: asked once or more, observed while it goes on, its milestones kept."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from .checkpoints import Checkpoints
 
@@ -15,13 +17,12 @@ if TYPE_CHECKING:
     from modelmeter_server.core.answers import Answer
     from modelmeter_server.core.calls import Attempt
     from modelmeter_server.core.errors import Failure
-    from modelmeter_server.core.models import ModelSpec
-    from modelmeter_server.core.pricing import PriceTable
-    from modelmeter_server.drivers.driver import Driver, ProviderCall
+    from modelmeter_server.drivers.driver import ProviderCall
     from modelmeter_server.telemetry.observation import CallWatch
 
     from .holding import Holding
     from .plan import Plan
+    from .routing import Target
 
 
 class ProviderRequest:
@@ -30,24 +31,36 @@ class ProviderRequest:
     def __init__(self, on_news: Callable[[], None], watch: CallWatch | None = None) -> None:
         """Call `on_news` when the request was written and at every read of the answer."""
         self.call: ProviderCall | None = None
-        """The driver's call, once there is one."""
+        """The driver's call of the newest attempt, once there is one."""
         self.is_asking = False
         """Whether the driver's call runs now."""
         self.written_at: float | None = None
-        """When the whole request was handed to the network, on the monotonic clock."""
+        """When the newest attempt was wholly handed to the network, on the monotonic clock."""
+        self.first_written_at: float | None = None
+        """When the first one was."""
         self.first_output_at: float | None = None
-        """When generation was first proven, on the same clock."""
+        """When generation of the newest attempt was first proven."""
         self.sent: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         """Whether the request was written: told as soon as that is known."""
         self._on_news = on_news
         self._watch = watch
         self._holding: Holding | None = None
         self._checkpoints: Checkpoints | None = None
+        self._earlier: tuple[Attempt, ...] = ()
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
-        """Return what the driver tried so far."""
-        return () if self.call is None else self.call.attempts
+        """Return every provider request so far, numbered through."""
+        return (*self._earlier, *self.newest)
+
+    @property
+    def newest(self) -> tuple[Attempt, ...]:
+        """Return what the newest attempt sent: two requests when a stale connection made one re-send necessary."""
+        sent = () if self.call is None else self.call.attempts
+        before = len(self._earlier)
+        if not before:
+            return sent
+        return tuple(msgspec.structs.replace(each, number=each.number + before) for each in sent)
 
     @property
     def accumulator(self) -> Accumulator | None:
@@ -60,23 +73,32 @@ class ProviderRequest:
         return 0 if self.call is None else self.call.received
 
     @property
+    def is_written(self) -> bool:
+        """Say whether the newest attempt was wholly handed to the network."""
+        return self.written_at is not None
+
+    @property
     def is_under_way(self) -> bool:
         """Say whether the provider has the request and works on it."""
-        return self.is_asking and self.written_at is not None
+        return self.is_asking and self.is_written
 
-    def keep_books(self, holding: Holding, model: ModelSpec, tables: dict[str, PriceTable]) -> None:
+    def keep_books(self, holding: Holding) -> None:
         """Tell the ledger of every dispatch, and of what the answer tells on its way."""
         self._holding = holding
-        self._checkpoints = Checkpoints(holding, model, tables)
 
     def close_books(self) -> None:
         """Write no more checkpoints: the call is about to be settled."""
         if self._checkpoints is not None:
             self._checkpoints.stop()
 
-    async def ask(self, driver: Driver, plan: Plan, *, deltas: bool) -> Answer | Failure:
-        """Ask the provider, once."""
-        self.call = driver.start(plan.prepared, plan.model, plan.expectation, self, deltas=deltas)
+    async def ask(self, target: Target, plan: Plan, *, deltas: bool) -> Answer | Failure:
+        """Ask a target, once; earlier attempts are kept."""
+        self.close_books()
+        self._earlier = self.attempts
+        self.written_at = self.first_output_at = None
+        if self._holding is not None:
+            self._checkpoints = Checkpoints(self._holding, plan.model, target.tables)
+        self.call = target.driver.start(plan.prepared, plan.model, plan.expectation, self, deltas=deltas)
         self.is_asking = True
         try:
             return await self.call.run()
@@ -92,14 +114,18 @@ class ProviderRequest:
 
     def dispatching(self, number: int, target: str) -> Awaitable[bool] | None:
         """See `Observer.dispatching`."""
+        number += len(self._earlier)
         if self._watch is not None:
             self._watch.dispatching(number, target)
         return None if self._holding is None else self._holding.dispatch(number, target)
 
     def written(self) -> None:
         """See `Observer.written`; a re-send after a stale connection is not news."""
-        if self.written_at is None:
-            self.written_at = time.monotonic()
+        if self.written_at is not None:
+            return
+        self.written_at = time.monotonic()
+        if self.first_written_at is None:
+            self.first_written_at = self.written_at
             self.announce(sent=True)
             self._on_news()
 

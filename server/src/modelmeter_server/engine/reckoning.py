@@ -54,7 +54,7 @@ def is_finished(result: Answer | Failure) -> bool:
 def known_so_far(call: Call, cause: Cause, message: str) -> Failure:
     """Return what a caller hears who leaves a call that goes on: the bill by what its provider has told."""
     source = call.source
-    return broken(source.provider.accumulator, cause, written=source.is_written, message=message)
+    return broken(source.provider.accumulator, cause, written=source.provider.is_written, message=message)
 
 
 def broken_outcome(call: Call, error: BaseException) -> CallOutcome:
@@ -84,10 +84,10 @@ def _verdict_on(call: Call, cause: Cause) -> Failure:
     try:
         if call.provider.call is not None:
             call.provider.call.cut(cause, message)
-        return broken(call.provider.accumulator, cause, written=call.is_written, message=message)
+        return broken(call.provider.accumulator, cause, written=call.provider.is_written, message=message)
     except Exception:  # noqa: BLE001 - the second fault in one call; the ladder's last rung is left
         _log.exception("the state of a failed call cannot be read", call_id=call.call_id)
-        return lost(cause, written=call.is_written, message=message)
+        return lost(cause, written=call.provider.is_written, message=message)
 
 
 def _sensitivity(call: Call) -> Sensitivity | None:
@@ -96,7 +96,7 @@ def _sensitivity(call: Call) -> Sensitivity | None:
 
 def _priced(call: Call, result: Answer | Failure) -> Answer | Failure:
     try:
-        return priced(result, call.model, call.tables)
+        return priced(result, call.model, {} if call.target is None else call.target.tables)
     except Exception:  # noqa: BLE001 - a paid answer must not be lost to its price tag
         _log.exception("pricing failed; the cost is left out", call_id=call.call_id)
         return result
@@ -104,9 +104,10 @@ def _priced(call: Call, result: Answer | Failure) -> Answer | Failure:
 
 def _timings(call: Call) -> Timings:
     moment = time.monotonic()
-    written, first = call.provider.written_at, call.provider.first_output_at
+    left, written = call.provider.first_written_at, call.provider.written_at
+    first = call.provider.first_output_at
     return Timings(
-        queue=(written if written is not None else moment) - call.arrived,
+        queue=(left if left is not None else moment) - call.arrived,
         first_token=first - written if first is not None and written is not None else None,
         total=moment - call.arrived,
     )

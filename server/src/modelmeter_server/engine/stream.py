@@ -147,8 +147,8 @@ class LiveFeed:
         return events
 
     def _started(self) -> Started:
-        driver = self._call.source.driver
-        return Started(self._call.call_id, self._call.model_asked, driver.name if driver is not None else "")
+        target = self._call.source.target
+        return Started(self._call.call_id, self._call.model_asked, target.name if target is not None else "")
 
     def _deltas(self, log: DeltaLog) -> list[tuple[int, LiveEvent]]:
         first, deltas = log.after(self._position)
