@@ -40,7 +40,7 @@ ERROR_ROWS: dict[ErrorKind, ErrorRow] = {
         error=errors.RefusedError,
         code=grpc.StatusCode.INVALID_ARGUMENT,
         disposition=Disposition.DID_NOT_HAPPEN,
-        certainties=(Certainty.NONE, Certainty.EXACT),
+        certainties=(Certainty.NONE, Certainty.EXACT, Certainty.AT_LEAST),
         retryable=False,
         effect_outcome=EffectOutcome.REJECTED,
     ),

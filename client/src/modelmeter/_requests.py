@@ -28,7 +28,7 @@ from .messages import (
     ToolChoice,
     ToolResult,
 )
-from .records import CallCeiling, Effect
+from .records import CallCeiling, Effect, RetryPolicy
 from .v1 import message_pb2, model_service_pb2
 from .v1.model_service_pb2 import CompleteRequest, CountTokensRequest, EmbedRequest
 
@@ -83,8 +83,8 @@ class CompleteOptions(TypedDict, total=False):
     """The caller's id for the call, a UUID. Left out: a new one."""
     ceiling: CallCeiling | model_service_pb2.CallCeiling | None
     """A limit on what this call may consume. Refused by a server without a ledger."""
-    retry_policy: model_service_pb2.RetryPolicy | None
-    """How often the server may ask the provider. Refused by a server that does not retry."""
+    retry_policy: RetryPolicy | model_service_pb2.RetryPolicy | None
+    """How often the server may ask the provider, within what is configured for the model. Left out: as configured."""
     labels: Mapping[str, str] | None
     """Labels for the record and for sums of spend."""
     replay_only: bool
@@ -114,6 +114,8 @@ class EmbedOptions(TypedDict, total=False):
     """The caller's id for the call, a UUID. Left out: a new one."""
     ceiling: CallCeiling | model_service_pb2.CallCeiling | None
     """A limit on what this call may consume. Refused by a server without a ledger."""
+    retry_policy: RetryPolicy | model_service_pb2.RetryPolicy | None
+    """How often the server may ask the provider, within what is configured for the model. Left out: as configured."""
     labels: Mapping[str, str] | None
     """Labels for the record and for sums of spend."""
     replay_only: bool
@@ -207,6 +209,7 @@ def _embed_request(
     effect: Effect | model_service_pb2.Effect | None = None,
     call_id: str | uuid.UUID | None = None,
     ceiling: CallCeiling | model_service_pb2.CallCeiling | None = None,
+    retry_policy: RetryPolicy | model_service_pb2.RetryPolicy | None = None,
     labels: Mapping[str, str] | None = None,
     replay_only: bool = False,
 ) -> EmbedRequest:
@@ -220,6 +223,7 @@ def _embed_request(
         effect=_effect(effect),
         call_id=str(call_id or ""),
         ceiling=_call_ceiling(ceiling),
+        retry_policy=_retry_policy(retry_policy),
         labels=labels,
         replay_only=replay_only,
     )
@@ -248,7 +252,7 @@ def _request(
     effect: Effect | model_service_pb2.Effect | None = None,
     call_id: str | uuid.UUID | None = None,
     ceiling: CallCeiling | model_service_pb2.CallCeiling | None = None,
-    retry_policy: model_service_pb2.RetryPolicy | None = None,
+    retry_policy: RetryPolicy | model_service_pb2.RetryPolicy | None = None,
     labels: Mapping[str, str] | None = None,
     replay_only: bool = False,
     system_trust: Trust | str | None = None,
@@ -278,7 +282,7 @@ def _request(
         effect=_effect(effect),
         call_id=str(call_id or ""),
         ceiling=_call_ceiling(ceiling),
-        retry_policy=retry_policy,
+        retry_policy=_retry_policy(retry_policy),
         labels=labels,
         replay_only=replay_only,
         system_trust=_wire.TRUST.number(system_trust),
@@ -302,6 +306,16 @@ def _effect(effect: Effect | model_service_pb2.Effect | None) -> model_service_p
         run_id=effect.run_id,
         key=effect.key,
         on_landed_error=_wire.ON_LANDED_ERROR.number(effect.on_landed_error),
+    )
+
+
+def _retry_policy(
+    policy: RetryPolicy | model_service_pb2.RetryPolicy | None,
+) -> model_service_pb2.RetryPolicy | None:
+    if not isinstance(policy, RetryPolicy):
+        return policy
+    return model_service_pb2.RetryPolicy(
+        max_attempts=policy.max_attempts, ambiguous=policy.ambiguous, landed=policy.landed
     )
 
 

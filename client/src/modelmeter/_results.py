@@ -68,6 +68,8 @@ def _attempt(proto: error_pb2.Attempt) -> results.Attempt:
         provider_code=proto.provider_code,
         provider_request_id=proto.provider_request_id,
         elapsed=_wire.seconds(proto.elapsed) if proto.HasField("elapsed") else None,
+        wait=_wire.seconds(proto.wait) if proto.HasField("wait") else 0.0,
+        cost=cost_from(proto.cost) if proto.HasField("cost") else None,
     )
 
 

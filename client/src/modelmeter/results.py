@@ -136,6 +136,10 @@ class Attempt:
     """The provider's id of the request."""
     elapsed: float | None
     """Seconds from the start of the attempt to its end."""
+    wait: float = 0.0
+    """Seconds from the end of the attempt before to the start of this one."""
+    cost: Cost | None = None
+    """What it cost, where a price is known and usage was told."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""What the command line says of a purchase to the ledger: its effect, its ceiling, or that there is to be none."""
+"""What the command line says of a purchase: its effect, its ceiling, how often it may be tried, or that there is to be
+none."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
-from modelmeter.records import CallCeiling, Effect
+from modelmeter.records import CallCeiling, Effect, RetryPolicy
 
 from .ledger_face import Money
 
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
 
 
 class Purchase(TypedDict):
-    """The options of a call that are the ledger's business."""
+    """The options of a call that say what may be bought."""
 
     effect: Effect | None
     ceiling: CallCeiling | None
+    retry_policy: RetryPolicy | None
     replay_only: bool
 
 
@@ -39,6 +41,19 @@ def purchase_options(function: Callable[..., Any]) -> Callable[..., Any]:
             ),
             click.option("--ceiling-tokens", type=int, help="Most tokens of this call, input and output."),
             click.option("--ceiling-money", type=Money(), help="Most money of this call, such as 0.05USD."),
+            click.option(
+                "--max-attempts",
+                type=click.IntRange(min=1),
+                help="Most provider requests, within the model's maximum.  [default: that maximum]",
+            ),
+            click.option(
+                "--repeat-ambiguous",
+                is_flag=True,
+                help="Also repeat after silence, which may buy the answer twice.",
+            ),
+            click.option(
+                "--repeat-landed", is_flag=True, help="Also repeat what landed and failed; each is billed."
+            ),
             click.option("--replay-only", is_flag=True, help="Answer from the journal or not at all."),
         )
     ):
@@ -53,6 +68,9 @@ def read_purchase(
     retry_landed: bool,
     ceiling_tokens: int | None,
     ceiling_money: tuple[int, str] | None,
+    max_attempts: int | None,
+    repeat_ambiguous: bool,
+    repeat_landed: bool,
     replay_only: bool,
 ) -> Purchase:
     """Return the options as the client takes them. Raises click.UsageError for half an effect."""
@@ -68,5 +86,8 @@ def read_purchase(
         if run is None or effect is None
         else Effect(run, effect, "retry" if retry_landed else "replay"),
         ceiling=ceiling,
+        retry_policy=RetryPolicy(max_attempts or 0, ambiguous=repeat_ambiguous, landed=repeat_landed)
+        if max_attempts is not None or repeat_ambiguous or repeat_landed
+        else None,
         replay_only=replay_only,
     )

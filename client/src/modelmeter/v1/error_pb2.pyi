@@ -247,6 +247,8 @@ class Attempt(_message.Message):
     PROVIDER_CODE_FIELD_NUMBER: _builtins.int
     PROVIDER_REQUEST_ID_FIELD_NUMBER: _builtins.int
     ELAPSED_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    COST_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """1 for the first attempt of the call."""
     target: _builtins.str
@@ -273,6 +275,14 @@ class Attempt(_message.Message):
     def elapsed(self) -> _duration_pb2.Duration:
         """From the start of the attempt to its end."""
 
+    @_builtins.property
+    def wait(self) -> _duration_pb2.Duration:
+        """From the end of the attempt before to the start of this one; absent where there was no wait."""
+
+    @_builtins.property
+    def cost(self) -> _usage_pb2.Cost:
+        """What the attempt cost; absent when no price is known or no usage was told."""
+
     def __init__(
         self,
         *,
@@ -287,10 +297,12 @@ class Attempt(_message.Message):
         provider_code: _builtins.str = ...,
         provider_request_id: _builtins.str = ...,
         elapsed: _duration_pb2.Duration | None = ...,
+        wait: _duration_pb2.Duration | None = ...,
+        cost: _usage_pb2.Cost | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_http_status", b"_http_status", "elapsed", b"elapsed", "http_status", b"http_status", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_http_status", b"_http_status", "cost", b"cost", "elapsed", b"elapsed", "http_status", b"http_status", "usage", b"usage", "wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_http_status", b"_http_status", "cause", b"cause", "certainty", b"certainty", "elapsed", b"elapsed", "http_status", b"http_status", "kind", b"kind", "number", b"number", "provider_code", b"provider_code", "provider_request_id", b"provider_request_id", "stage", b"stage", "target", b"target", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_http_status", b"_http_status", "cause", b"cause", "certainty", b"certainty", "cost", b"cost", "elapsed", b"elapsed", "http_status", b"http_status", "kind", b"kind", "number", b"number", "provider_code", b"provider_code", "provider_request_id", b"provider_request_id", "stage", b"stage", "target", b"target", "usage", b"usage", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__http_status: _TypeAlias = _typing.Literal["http_status"]  # noqa: Y015
     _WhichOneofArgType__http_status: _TypeAlias = _typing.Literal["_http_status", b"_http_status"]  # noqa: Y015

@@ -234,7 +234,9 @@ Global___CallCeiling: _TypeAlias = CallCeiling  # noqa: Y015
 
 @_typing.final
 class RetryPolicy(_message.Message):
-    """How often the server may ask the provider for this call. Refused until this server retries."""
+    """How often the server may ask the provider for this call, in place of what is configured for the model. It can only ask
+    for less: what goes beyond the model's configuration is refused by the name of its field.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -242,11 +244,15 @@ class RetryPolicy(_message.Message):
     AMBIGUOUS_FIELD_NUMBER: _builtins.int
     LANDED_FIELD_NUMBER: _builtins.int
     max_attempts: _builtins.int
-    """Most provider requests, 1 or more, within the model's maximum; 0 for the model's default."""
+    """Most provider requests, 1 or more, up to the model's maximum; 0 for that maximum. 1 asks once."""
     ambiguous: _builtins.bool
-    """Also repeat after silence that followed a written request, which may buy the answer twice."""
+    """Also repeat after silence that followed a written request, which may buy the answer twice. Refused unless the model
+    allows it.
+    """
     landed: _builtins.bool
-    """Also repeat calls that landed, each one billed."""
+    """Also repeat calls that landed, each one billed; never once a stream has had a delta. Refused unless the model allows
+    it.
+    """
     def __init__(
         self,
         *,
@@ -392,7 +398,7 @@ class CompleteRequest(_message.Message):
 
     @_builtins.property
     def retry_policy(self) -> Global___RetryPolicy:
-        """How often the server may ask the provider."""
+        """How often the server may ask the provider; absent: as configured for the model. A turn of a session may not have it."""
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -844,6 +850,7 @@ class EmbedRequest(_message.Message):
     EFFECT_FIELD_NUMBER: _builtins.int
     CEILING_FIELD_NUMBER: _builtins.int
     REPLAY_ONLY_FIELD_NUMBER: _builtins.int
+    RETRY_POLICY_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """An alias of the deployment, or `provider/model`: a model whose task is EMBEDDING."""
     dimensions: _builtins.int
@@ -878,6 +885,10 @@ class EmbedRequest(_message.Message):
     def ceiling(self) -> Global___CallCeiling:
         """A limit on what this one call may consume."""
 
+    @_builtins.property
+    def retry_policy(self) -> Global___RetryPolicy:
+        """How often the server may ask the provider; absent: as configured for the model."""
+
     def __init__(
         self,
         *,
@@ -892,10 +903,11 @@ class EmbedRequest(_message.Message):
         effect: Global___Effect | None = ...,
         ceiling: Global___CallCeiling | None = ...,
         replay_only: _builtins.bool = ...,
+        retry_policy: Global___RetryPolicy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "ceiling", b"ceiling", "dimensions", b"dimensions", "effect", b"effect"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "ceiling", b"ceiling", "dimensions", b"dimensions", "effect", b"effect", "retry_policy", b"retry_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "call_id", b"call_id", "ceiling", b"ceiling", "dimensions", b"dimensions", "effect", b"effect", "input_type", b"input_type", "inputs", b"inputs", "labels", b"labels", "model", b"model", "provider_options_json", b"provider_options_json", "replay_only", b"replay_only", "sensitivity", b"sensitivity"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "call_id", b"call_id", "ceiling", b"ceiling", "dimensions", b"dimensions", "effect", b"effect", "input_type", b"input_type", "inputs", b"inputs", "labels", b"labels", "model", b"model", "provider_options_json", b"provider_options_json", "replay_only", b"replay_only", "retry_policy", b"retry_policy", "sensitivity", b"sensitivity"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__dimensions: _TypeAlias = _typing.Literal["dimensions"]  # noqa: Y015
     _WhichOneofArgType__dimensions: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions"]  # noqa: Y015

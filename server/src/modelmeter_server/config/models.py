@@ -20,6 +20,7 @@ from modelmeter_server.drivers.replay.vectors import MODEL as EMBEDDING_MODEL
 from .kinds import BEDROCK, OPENAI_RESPONSES, REPLAY, SUPPORTED
 from .mistakes import choices, did_you_mean
 from .price_source import read_any_price
+from .retries import read_retry
 from .sensitivity import read_sensitivity
 from .settings import ModelSettings, ProviderSettings
 
@@ -66,7 +67,6 @@ class ModelReader:
             fix = 'remove it, or write task = "embedding"'
             table.refuse("embedding_dialect", "goes with embedding models", fix)
         self._check_script(table, provider, model)
-        _refuse_unsupported(table)
         recoverable = self._read_recoverable(table, provider)
         owner = self._providers.get(provider)
         settings = ModelSettings(
@@ -92,6 +92,7 @@ class ModelReader:
             max_sensitivity=read_sensitivity(table, "max_sensitivity", Sensitivity.PUBLIC),
             output_sensitivity=_read_output_sensitivity(table),
             # What is generated in the background goes on after its connection was cut.
+            retry=read_retry(table, owner),
             **_read_purchase(table, abort_stops_billing=not recoverable),
         )
         table.close()
@@ -111,7 +112,6 @@ class ModelReader:
         if owner is not None and owner.kind == REPLAY.name and model not in (None, EMBEDDING_MODEL):
             fix = f'write "{EMBEDDING_MODEL}", its one embedding model'
             table.mistake("model", f'"{provider}" has no embedding model "{model}"', fix)
-        _refuse_unsupported(table)
         settings = ModelSettings(
             name=table.name,
             provider=provider,
@@ -121,6 +121,7 @@ class ModelReader:
             price=read_any_price(table, owner, model, has_output=False),
             max_sensitivity=read_sensitivity(table, "max_sensitivity", Sensitivity.PUBLIC),
             output_sensitivity=_read_output_sensitivity(table),
+            retry=read_retry(table, owner),
             **_read_purchase(table),
         )
         table.close()
@@ -253,13 +254,3 @@ def _read_output_sensitivity(table: Table) -> Sensitivity | None:
         table.get("output_sensitivity", str, "")
         return None
     return read_sensitivity(table, "output_sensitivity", Sensitivity.PUBLIC)
-
-
-def _refuse_unsupported(table: Table) -> None:
-    """Refuse what the file format knows and this version does not enforce."""
-    retry = table.table("retry")
-    if retry.integer("max_attempts", 1, least=1, most=100) > 1:
-        retry.mistake("max_attempts", "retries are not supported by this server yet", "remove it or write 1")
-    if retry.flag("ambiguous", default=False):
-        retry.mistake("ambiguous", "retries are not supported by this server yet", "remove it")
-    retry.close()

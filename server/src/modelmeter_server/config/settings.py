@@ -21,6 +21,7 @@ from modelmeter_server.core.requests import (
     Sensitivity,
 )
 from modelmeter_server.core.reservation import MAX_TOKENS_PER_SECOND
+from modelmeter_server.core.retry_policy import ONCE, RetryPolicy
 from modelmeter_server.core.tenants import Tenant
 from modelmeter_server.drivers.bedrock import capabilities_of
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
@@ -171,6 +172,8 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The most confidential prompt that the model may see."""
     output_sensitivity: Sensitivity | None = None
     """How confidential its answers are at least; `None`: as `max_sensitivity`."""
+    retry: RetryPolicy = ONCE
+    """How often a call asks the provider."""
 
     def spec(self, provider_kind: str, capabilities: Capabilities) -> ModelSpec:
         """Return the model as the engine knows it, once its driver has said what it can do."""
@@ -204,6 +207,7 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
             recoverable=self.recoverable,
             max_sensitivity=self.max_sensitivity,
             output_sensitivity=self.output_sensitivity,
+            retry=self.retry,
         )
 
 

@@ -8,6 +8,7 @@ from .answers import Answer
 from .errors import Failure
 from .models import ModelSpec
 from .outcomes import Cause, Certainty, Kind, Stage
+from .pricing import Cost
 from .requests import Sensitivity
 from .usage import Usage
 
@@ -28,6 +29,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind | None = None
     cause: Cause | None = None
     usage: Usage | None = None
+    cost: Cost | None = None
+    """What it cost, where a price is known and usage was told."""
+    wait: float = 0.0
+    """Seconds between the end of the attempt before and its own start."""
     http_status: int | None = None
     provider_code: str | None = None
     provider_request_id: str | None = None

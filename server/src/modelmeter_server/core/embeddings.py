@@ -18,6 +18,7 @@ from .errors import FieldViolation
 from .journal import Effect
 from .request_checks import MAX_VIOLATIONS, identity_violations, label_violations
 from .requests import CallCeiling, Sensitivity
+from .retry_policy import RetryAsk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +64,8 @@ class EmbeddingRequest(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     effect: Effect | None = None
     ceiling: CallCeiling | None = None
+    retry: RetryAsk | None = None
+    """`None`: as the model's policy says."""
     replay_only: bool = False
 
 

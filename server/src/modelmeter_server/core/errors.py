@@ -71,7 +71,8 @@ TABLE: dict[Kind, Row] = {
         retryable=False,
         client_class="RefusedError",
         effect_outcome="rejected",
-        certainties=(Certainty.NONE, Certainty.EXACT),
+        # AT_LEAST: it named its usage, and an attempt before it may be billed as well.
+        certainties=(Certainty.NONE, Certainty.EXACT, Certainty.AT_LEAST),
     ),
     Kind.RATE_LIMITED: Row(
         meaning="Throttled or overloaded before generating.",

@@ -15,6 +15,7 @@ from .requests import (
     Sensitivity,
 )
 from .reservation import MAX_TOKENS_PER_SECOND
+from .retry_policy import ONCE, RetryPolicy
 
 HOSTED_TOOLS_FACTOR = 20
 """How much more input than its prompt a model with hosted tools may process: pages that it reads are input as well."""
@@ -123,6 +124,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """How much more of its answer is read."""
     recoverable: bool = False
     """Let the provider keep the answer, so that its bill can be asked for later."""
+    retry: RetryPolicy = ONCE
+    """How often a call asks the provider; calls may ask for less."""
 
     @property
     def identity(self) -> str:

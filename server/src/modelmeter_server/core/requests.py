@@ -7,6 +7,7 @@ from enum import Enum, IntEnum, unique
 import msgspec
 
 from .journal import Effect
+from .retry_policy import RetryAsk
 
 FORCED_TOOL = "modelmeter_respond"
 """Name of the tool that a model must call to answer by a schema; the same on every wire."""
@@ -217,6 +218,8 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     effect: Effect | None = None
     ceiling: CallCeiling | None = None
+    retry: RetryAsk | None = None
+    """`None`: as the model's policy says."""
     replay_only: bool = False
     """Answer from the journal or not at all."""
     turn: TurnScope | None = None

@@ -18,9 +18,12 @@ from math import ceil
 
 import msgspec
 
+from .counters import saturating_add
 from .outcomes import Certainty, Kind, Stage
-from .pricing import TOKENS_PER_RATE
+from .pricing import TOKENS_PER_RATE, Cost, CostSource
 from .reservation import MOST_NANOS, MOST_TOKENS, Hold
+from .tally import add_certainty, add_costs, add_counters, add_usage
+from .usage import AdditionalUsage, Usage
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -71,12 +74,31 @@ class Booking(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
+class Tried(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the attempts of a call's newest dispatch came to that another one followed."""
+
+    number: int
+    """Of the last of them; what is booked for it and those before stands in `Carried.booking`."""
+    figures: Figures
+    """Of all together."""
+    generated: bool = False
+    kind: str = ""
+    """What the call would have ended with, had its server died before the next one left; as what follows."""
+    cause: str = ""
+    stage: str = ""
+    disposition: str = ""
+    code: int = 0
+    message: str = ""
+
+
 class Carried(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What earlier dispatches of a call left in its booking, which a later one adds to and never replaces."""
+    """What earlier dispatches and attempts left in a call's booking; a later one adds to it and never replaces it."""
 
     booking: Booking = Booking()
     input_tokens: int = 0
     output_tokens: int = 0
+    tried: Tried | None = None
+    """`None` when no attempt of the newest dispatch has been followed by another one."""
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,6 +211,52 @@ def book_earlier_attempt(
     return book(hold, Figures(), end)
 
 
+def together(earlier: Figures, newest: Figures) -> Figures:
+    """Return what two attempts told. The sum of two bills is as certain as the less certain of them."""
+    if earlier.certainty == _NONE or newest.certainty == _NONE:
+        return newest if earlier.certainty == _NONE else earlier
+    usage = add_usage(_usage_of(earlier), _usage_of(newest))
+    certainty = add_certainty(Certainty(earlier.certainty), Certainty(newest.certainty))
+    if usage is None and certainty is Certainty.AT_LEAST:
+        certainty = Certainty.UNKNOWN
+    additional = (*_additional_of(earlier), *_additional_of(newest))
+    cost = add_costs(_cost_of(earlier), _cost_of(newest))
+    return Figures(
+        usage_json=b"" if usage is None else msgspec.json.encode(usage),
+        additional_json=msgspec.json.encode(additional) if additional else b"",
+        certainty=certainty.value,
+        input_tokens=None if usage is None else usage.input_tokens,
+        output_tokens=None if usage is None else usage.output_tokens,
+        tokens=saturating_add(earlier.tokens, newest.tokens),
+        nano_units=None if cost is None else cost.nano_units,
+        currency="" if cost is None else cost.currency,
+        cost_source="" if cost is None else cost.source.value,
+        cost_certainty="" if cost is None else cost.certainty.value,
+        estimated_output_tokens=add_counters(earlier.estimated_output_tokens, newest.estimated_output_tokens),
+    )
+
+
+def _usage_of(figures: Figures) -> Usage | None:
+    return _usage.decode(figures.usage_json) if figures.usage_json else None
+
+
+def _additional_of(figures: Figures) -> tuple[AdditionalUsage, ...]:
+    return _additional.decode(figures.additional_json) if figures.additional_json else ()
+
+
+def _cost_of(figures: Figures) -> Cost | None:
+    if figures.nano_units is None:
+        return None
+    return Cost(
+        nano_units=figures.nano_units,
+        currency=figures.currency,
+        source=CostSource(figures.cost_source or CostSource.PRICE_TABLE.value),
+        certainty=Certainty(figures.cost_certainty or Certainty.AT_LEAST.value),
+    )
+
+
+_usage = msgspec.json.Decoder(Usage)
+_additional = msgspec.json.Decoder(tuple[AdditionalUsage, ...])
 _ERROR_STATUS = 400
 _WRITTEN = frozenset(stage.name for stage in Stage if stage >= Stage.WRITTEN)
 

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import msgspec
 
 from modelmeter_server.core.answers import Answer
+from modelmeter_server.core.calls import Attempt
 from modelmeter_server.core.ceilings import Amount
 from modelmeter_server.core.counters import INT64_MAX
 from modelmeter_server.core.embeddings import EmbeddingRequest
+from modelmeter_server.core.errors import Failure
 from modelmeter_server.core.journal import CallKey, Operation
 from modelmeter_server.core.outcomes import Disposition, Kind, Stage
 from modelmeter_server.core.text import cut_utf8, well_formed
 from modelmeter_server.core.usage import total_spend_tokens
 from modelmeter_server.ledger import contents
-from modelmeter_server.ledger.commands import CallRef, Reserve, Settle
-from modelmeter_server.ledger.rows import AttemptRow, Figures
+from modelmeter_server.ledger.commands import Again, CallRef, Reserve, Settle
+from modelmeter_server.ledger.rows import AttemptRow, End, Figures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from modelmeter_server.core.calls import Attempt, CallOutcome
+    from modelmeter_server.core.calls import CallOutcome
     from modelmeter_server.core.digest import Digest
-    from modelmeter_server.core.errors import Failure
     from modelmeter_server.core.models import ModelSpec
     from modelmeter_server.core.requests import CompletionRequest
     from modelmeter_server.core.reservation import Hold
@@ -37,6 +38,21 @@ WORD_BYTES = 256
 
 MICROS = 1_000_000
 """In a second."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What the newest attempt of a call came to."""
+
+    number: int
+    """Of its last provider request; where none was sent, the one that it would have had."""
+    result: Answer | Failure | None = None
+    """Its own, not the call's; `None` for a call that never asked, or that a fault of ours ended."""
+    attempts: tuple[Attempt, ...] = ()
+    written: bool = False
+    """Whether the provider had the whole request."""
+    generating_seconds: float = 0.0
+    """From its last byte to the end."""
+
 
 _encode = msgspec.json.Encoder().encode
 
@@ -56,7 +72,6 @@ def reservation(
     at: int,
 ) -> Reserve:
     """Return the order that asks for room for a call."""
-    ceiling = request.ceiling
     least = model.clamp_output
     return Reserve(
         call=CallKey(tenant, request.call_id),
@@ -71,15 +86,9 @@ def reservation(
         effect=request.effect,
         replay_only=request.replay_only,
         hold=hold,
-        ceiling=None
-        if ceiling is None
-        else Amount(
-            tokens=ceiling.tokens or 0, nano_units=ceiling.nano_units or 0, currency=ceiling.currency
-        ),
-        bounds_tokens=ceiling is not None and ceiling.tokens is not None,
-        bounds_money=ceiling is not None and ceiling.nano_units is not None,
         least_output=None if least is None else min(least, hold.output_tokens),
         labels=request.labels,
+        **own_ceiling(request),
     )
 
 
@@ -106,37 +115,39 @@ def settlement(
     ref: CallRef,
     *,
     at: int,
-    attempts: Sequence[Attempt],
+    asked: Asked,
     started: Mapping[int, int],
     earlier: int = 0,
-    written: bool,
-    generating_seconds: float,
     landing: str,
     content_seconds: int,
 ) -> Settle:
     """Return the order that books an outcome.
 
-    `started` says when each attempt was dispatched, by its number; the ledger counts on from `earlier` dispatches.
+    `asked` is what the newest attempt came to. `started` says when each attempt was dispatched, by its number; the
+    ledger counts on from `earlier` dispatches.
     """
     result = outcome.result
-    told = figures(result)
+    own = asked.result or result
+    told = figures(own)
     order = Settle(
         ref=ref,
         at=at,
         kind="",
         disposition=Disposition.LANDED.value,
         generated=True,
-        written=written,
+        written=asked.written,
         figures=told,
+        number=earlier + asked.number,
+        end=end_of(own, asked),
         model_served=_word(result.model_served),
         provider_request_id=_word(result.provider_request_id),
         provider_response_id=_word(result.provider_response_id),
-        attempts=attempt_rows(attempts, told, ref, at, started, earlier),
+        attempts=attempt_rows(asked.attempts, told, ref, at, started, earlier),
         attempts_total=earlier + outcome.attempts_total,
         queue_seconds=outcome.timings.queue,
         first_token_seconds=outcome.timings.first_token,
         total_seconds=outcome.timings.total,
-        generating_seconds=generating_seconds,
+        generating_seconds=asked.generating_seconds,
         landing=landing,
     )
     if isinstance(result, Answer):
@@ -162,10 +173,77 @@ def _failed(order: Settle, failed: Failure) -> Settle:
         code=int(failed.code),
         message=cut_utf8(_plain(failed.message), MESSAGE_BYTES),
         generated=failed.disposition is not Disposition.DID_NOT_HAPPEN,
-        refused_by_provider=failed.kind is Kind.UNAVAILABLE and failed.retryable,
+        refused_by_provider=_is_refused_by_provider(failed),
         http_status=failed.http_status,
         provider_code=_word(failed.provider_code),
         provider_body=failed.provider_body,
+    )
+
+
+def _is_refused_by_provider(failed: Failure) -> bool:
+    return failed.kind is Kind.UNAVAILABLE and failed.retryable
+
+
+def end_of(result: Answer | Failure, asked: Asked) -> End:
+    """Return how an attempt ended, as far as its bill depends on it."""
+    failed = None if isinstance(result, Answer) else result
+    return End(
+        kind="" if failed is None else failed.kind.value,
+        generated=failed is None or failed.disposition is not Disposition.DID_NOT_HAPPEN,
+        written=asked.written,
+        refused_by_provider=failed is not None and _is_refused_by_provider(failed),
+        generating_seconds=asked.generating_seconds,
+    )
+
+
+def another(
+    so_far: Failure,
+    failed: Failure,
+    ref: CallRef,
+    request: CompletionRequest | EmbeddingRequest,
+    *,
+    at: int,
+    asked: Asked,
+    started: Mapping[int, int],
+    earlier: int = 0,
+) -> Again:
+    """Return the order that books an attempt which `failed` and asks for another one.
+
+    `so_far` is what the call has come to with it.
+    """
+    told = figures(failed)
+    return Again(
+        ref=ref,
+        at=at,
+        number=earlier + asked.number,
+        attempts=attempt_rows(asked.attempts, told, ref, at, started, earlier),
+        figures=told,
+        end=end_of(failed, asked),
+        generated=failed.disposition is not Disposition.DID_NOT_HAPPEN,
+        kind=so_far.kind.value,
+        cause=so_far.cause.value,
+        stage=so_far.stage.name,
+        disposition=so_far.disposition.value,
+        code=int(so_far.code),
+        message=cut_utf8(_plain(so_far.message), MESSAGE_BYTES),
+        **own_ceiling(request),
+    )
+
+
+class _OwnCeiling(TypedDict):
+    ceiling: Amount | None
+    bounds_tokens: bool
+    bounds_money: bool
+
+
+def own_ceiling(request: CompletionRequest | EmbeddingRequest) -> _OwnCeiling:
+    """Return the call's own ceiling as orders carry it."""
+    own = request.ceiling
+    if own is None:
+        return _OwnCeiling(ceiling=None, bounds_tokens=False, bounds_money=False)
+    amount = Amount(tokens=own.tokens or 0, nano_units=own.nano_units or 0, currency=own.currency)
+    return _OwnCeiling(
+        ceiling=amount, bounds_tokens=own.tokens is not None, bounds_money=own.nano_units is not None
     )
 
 
@@ -196,6 +274,7 @@ def attempt_rows(
             http_status=attempt.http_status,
             provider_code=_word(attempt.provider_code),
             provider_request_id=_word(attempt.provider_request_id),
+            wait=attempt.wait,
         )
         for index, attempt in enumerate(attempts)
     )

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from modelmeter_server.core.answers import Answer
 from modelmeter_server.core.calls import CallOutcome
 from modelmeter_server.core.errors import Failure
 from modelmeter_server.core.outcomes import Cause
+from modelmeter_server.core.tally import ended_between
 from modelmeter_server.core.tenants import DEFAULT_TENANT
 from modelmeter_server.ledger.clock import now
 from modelmeter_server.ledger.replies import Recorded
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Executor
 
-    from modelmeter_server.core.answers import Answer
     from modelmeter_server.core.embeddings import EmbeddingRequest
     from modelmeter_server.core.models import ModelSpec
     from modelmeter_server.core.requests import CompletionRequest
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 
 
 LATE = "the caller's deadline ran out"
+
+TOO_LONG = "all attempts together took longer than a call may"
 
 _LEAVING = (Cause.CALLER, Cause.DEADLINE)
 """What ends a caller's interest; everything else ends the call."""
@@ -102,6 +105,9 @@ class Call:
         self.audience = Audience()
         self.log = DeltaLog(keeps=desk is not None) if deltas else None
         """What a stream has told; `None` for a call that keeps no deltas."""
+        self.total: float | None = None
+        """Seconds that all attempts take together at most; `None` where there is but one."""
+        self._all_end_at: float | None = None
         self._clamped = request  # as it is sent, when the ceilings leave less output than was asked for
         self._routed = routed
         self._planned = planned
@@ -248,7 +254,7 @@ class Call:
         self.provider.close_books()
         if self._holding is not None:
             landing = self._landing.word_at_end(is_finished=is_finished(outcome.result))
-            outcome = await settled(outcome, self._holding, self.provider, landing)
+            outcome = await settled(outcome, self._holding, self.provider.asked(), landing)
         outcome = await recorded(outcome, self._recorder)
         if self._watch is not None:
             self._watch.ended(outcome, self.provider.attempts)
@@ -369,20 +375,64 @@ class Call:
         route, target = self._route, self.target
         assert route is not None
         assert target is not None
-        while True:
-            result = await self._ask_target(target, plan)
-            route.ended(target, result)
-            following = route.after(result) if isinstance(result, Failure) else None
-            if following is None:
-                return result
-            await self._cut.wait(following.wait)
-            if self._cut:
-                return result
-            target = following.target
-            another = await self._plan(target, self._clamped)
-            if isinstance(another, Failure):
-                return result
-            plan = another
+        limit = self._limit_all()
+        try:
+            while True:
+                own = await self._ask_target(target, plan)
+                route.ended(target, own)
+                result = self.provider.judged(own)
+                if isinstance(own, Answer) or isinstance(result, Answer):
+                    return result
+                following = await self._following(route, own, result, plan)
+                if isinstance(following, Failure):
+                    return following
+                target, plan = following
+                self.provider.leave_behind(result)
+                if self.log is not None:
+                    self.log.carry(result)
+        finally:
+            if limit is not None:
+                limit.cancel()
+
+    async def _following(
+        self, route: Route, own: Failure, so_far: Failure, plan: Plan
+    ) -> tuple[Target, Plan] | Failure:
+        """Return who is asked next, once the wait for that is over, or what the call ends with."""
+        following = None if self._cut or self._has_told() else route.after(own)
+        if following is None:
+            return so_far
+        holding, asked = self._holding, self.provider.asked()
+        if holding is not None and not await holding.another(so_far, own, self.request, asked):
+            return so_far
+        await self._cut.wait(following.wait)
+        if (ended := self._ended_before_sending()) is not None:
+            return ended_between(so_far, ended)
+        if following.target is self.target:
+            return following.target, plan
+        another = await self._plan(following.target, self._clamped)
+        if isinstance(another, Failure):
+            return ended_between(so_far, another) if self._cut else so_far
+        return following.target, another
+
+    def _has_told(self) -> bool:
+        """Say whether a stream has had a delta: one more answer would be spliced to the first."""
+        if self.log is None or self.provider.call is None:
+            return False
+        self.log.pull(self.provider.call.accumulator)
+        return self.log.last > 0
+
+    def _limit_all(self) -> asyncio.TimerHandle | None:
+        """Bound all attempts and waits together; one attempt is bounded by its own timers."""
+        if self.total is None:
+            return None
+        self._all_end_at = time.monotonic() + self.total
+        return asyncio.get_running_loop().call_later(self.total, self.cut, Cause.TOTAL_TIMEOUT, TOO_LONG)
+
+    def time_left(self) -> float | None:
+        """Return how many seconds are left for further attempts; `None` for any time."""
+        until = self._all_end_at
+        known = [self._left(), None if until is None else until - time.monotonic()]
+        return min((left for left in known if left is not None), default=None)
 
     async def _ask_target(self, target: Target, plan: Plan) -> Answer | Failure:
         try:

@@ -6,10 +6,12 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from modelmeter_server.core.outcomes import Certainty
+from modelmeter_server.core.tally import add_certainty, add_usage
 
 if TYPE_CHECKING:
     from modelmeter_server.core.accumulators import Accumulator
     from modelmeter_server.core.answers import Delta
+    from modelmeter_server.core.errors import Failure
     from modelmeter_server.core.usage import AdditionalUsage, Usage
 
     ToldUsage = tuple[Usage, tuple[AdditionalUsage, ...], Certainty]
@@ -27,6 +29,7 @@ class DeltaLog:
         """What was told last, once any counter above 0 was."""
         self.usage_version = 0
         """Rises with each change of `usage`."""
+        self._past: Failure | None = None
         self._keeps = keeps
         self._limit = limit
         self._entries: deque[Delta] = deque()
@@ -49,6 +52,10 @@ class DeltaLog:
             accumulator.usage_changed = False
             self._take_usage(accumulator)
 
+    def carry(self, past: Failure) -> None:
+        """Let what is told of usage be the call's: `past` is what the attempts before the newest one came to."""
+        self._past = past
+
     def after(self, position: int) -> tuple[int, list[Delta]]:
         """Return the number of the first delta after this position that is still there, and all from it on."""
         first = max(position, self._dropped)
@@ -66,6 +73,11 @@ class DeltaLog:
         usage, additional, certainty = accumulator.told_usage()
         if usage is None or certainty is Certainty.UNKNOWN:  # zeros alone are no news (R-U6)
             return
+        past = self._past
+        if past is not None:
+            usage = add_usage(past.usage, usage) or usage
+            additional = past.additional_usage + additional
+            certainty = add_certainty(past.certainty, certainty)
         self.usage = (usage, additional, certainty)
         self.usage_version += 1
 

@@ -12,6 +12,7 @@ from modelmeter_server.core.errors import Failure, FieldViolation, failure
 from modelmeter_server.core.ledger_checks import ledger_violations
 from modelmeter_server.core.outcomes import Cause, Kind
 from modelmeter_server.core.request_limits import is_large
+from modelmeter_server.core.retry_policy import ONCE, policy_for, retry_violations
 from modelmeter_server.core.tenants import OPEN, Tenant
 
 from .call import Call
@@ -285,12 +286,24 @@ class Engine:
             driver=driver if via is None else via(driver),
             tables=self.catalog.price_tables(model.provider),
         )
-        return OneTarget(target, Retries())
+        # A turn of a session is asked once: its socket has a memory, and the session itself sends anew what it can.
+        policy = ONCE if via is not None else policy_for(request.retry, model.retry)
+        if policy.max_attempts > 1:
+            call.total = policy.total
+        return OneTarget(target, Retries(policy, request.call_id, call.time_left))
 
     def _plan(
-        self, target: Target, request: Any, *, make: _Make, found: Sequence[FieldViolation], prefix: str
+        self,
+        target: Target,
+        request: Any,
+        *,
+        make: _Make,
+        found: Sequence[FieldViolation],
+        prefix: str,
     ) -> Plan:
-        return make(request, target.model, target.driver, self._found(request, found, prefix), prefix)
+        found = self._found(request, found, prefix)
+        found += retry_violations(request.retry, target.model.retry, path=f"{prefix}retry_policy")
+        return make(request, target.model, target.driver, found, prefix)
 
     def _found(self, request: Any, found: Sequence[FieldViolation], prefix: str) -> list[FieldViolation]:
         """Return the mistakes found before, with those that concern the ledger."""

@@ -20,17 +20,19 @@ from modelmeter_server.ledger.ledger import LedgerUnavailable
 from modelmeter_server.ledger.replies import Admitted, Denied, Recorded, UnderWay
 from modelmeter_server.telemetry.log import get_logger
 
-from .booking import settlement
+from .booking import another, settlement
 from .joining import Leaders
 from .recorded import denial
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from modelmeter_server.core.calls import Attempt, CallOutcome
+    from modelmeter_server.core.calls import CallOutcome
+    from modelmeter_server.core.embeddings import EmbeddingRequest
+    from modelmeter_server.core.requests import CompletionRequest
     from modelmeter_server.ledger.commands import CallRef, Reserve
     from modelmeter_server.ledger.ledger import Ledger
     from modelmeter_server.ledger.rows import Figures
+
+    from .booking import Asked
 
 CONTENT_SECONDS = 24 * 3600
 """How long content is kept unless configured otherwise."""
@@ -138,25 +140,44 @@ class Holding:
         )
         self._ledger.checkpoint(order)
 
-    async def settle(
+    async def another(
         self,
-        outcome: CallOutcome,
-        *,
-        attempts: Sequence[Attempt],
-        written: bool,
-        generating_seconds: float,
-        landing: str = "",
+        so_far: Failure,
+        failed: Failure,
+        request: CompletionRequest | EmbeddingRequest,
+        asked: Asked,
     ) -> bool:
+        """Book an attempt that `failed`; say whether the ledger lets another one follow."""
+        order = another(
+            so_far,
+            failed,
+            self.ref,
+            request,
+            at=now(),
+            asked=asked,
+            started=self._started,
+            earlier=self._earlier,
+        )
+        try:
+            allowed: bool = await self._ledger.order(order)
+        except LedgerUnavailable as error:
+            _log.warning(
+                "call not tried again: the ledger is down", call_id=self.ref.call.call_id, reason=str(error)
+            )
+            return False
+        if not allowed:
+            _log.info("call not tried again: no ceiling has room for both", call_id=self.ref.call.call_id)
+        return allowed
+
+    async def settle(self, outcome: CallOutcome, asked: Asked, *, landing: str = "") -> bool:
         """Book the outcome; say whether that is durable. If not, it is booked when the database is back."""
         order = settlement(
             outcome,
             self.ref,
             at=now(),
-            attempts=attempts,
+            asked=asked,
             started=self._started,
             earlier=self._earlier,
-            written=written,
-            generating_seconds=generating_seconds,
             landing=landing,
             content_seconds=self._content_seconds,
         )

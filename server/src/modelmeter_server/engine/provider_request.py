@@ -8,6 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from modelmeter_server.core.errors import Failure
+from modelmeter_server.core.tally import together
+from modelmeter_server.telemetry.log import get_logger
+
+from .bill import priced
+from .booking import Asked
 from .checkpoints import Checkpoints
 
 if TYPE_CHECKING:
@@ -16,13 +22,14 @@ if TYPE_CHECKING:
     from modelmeter_server.core.accumulators import Accumulator
     from modelmeter_server.core.answers import Answer
     from modelmeter_server.core.calls import Attempt
-    from modelmeter_server.core.errors import Failure
     from modelmeter_server.drivers.driver import ProviderCall
     from modelmeter_server.telemetry.observation import CallWatch
 
     from .holding import Holding
     from .plan import Plan
     from .routing import Target
+
+_log = get_logger(__name__)
 
 
 class ProviderRequest:
@@ -46,21 +53,82 @@ class ProviderRequest:
         self._watch = watch
         self._holding: Holding | None = None
         self._checkpoints: Checkpoints | None = None
+        self.past: Failure | None = None
+        """What the attempts before the newest one came to; `None` while it is the first."""
+        self._result: Answer | Failure | None = None
+        self._target: Target | None = None
         self._earlier: tuple[Attempt, ...] = ()
+        self._wait = 0.0
+        self._ended_at: float | None = None
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
         """Return every provider request so far, numbered through."""
-        return (*self._earlier, *self.newest)
+        return (*self._earlier, *self._newest)
 
     @property
-    def newest(self) -> tuple[Attempt, ...]:
+    def _newest(self) -> tuple[Attempt, ...]:
         """Return what the newest attempt sent: two requests when a stale connection made one re-send necessary."""
-        sent = () if self.call is None else self.call.attempts
-        before = len(self._earlier)
-        if not before:
-            return sent
-        return tuple(msgspec.structs.replace(each, number=each.number + before) for each in sent)
+        sent = () if self.call is None or self._target is None else self.call.attempts
+        if not sent:
+            return ()
+        cost = None if self._result is None else self._result.cost
+        before, target = len(self._earlier), self._target.name if self._target is not None else ""
+        named = [
+            msgspec.structs.replace(each, number=each.number + before, target=target, wait=0.0)
+            for each in sent
+        ]
+        named[0] = msgspec.structs.replace(named[0], wait=self._wait)
+        named[-1] = msgspec.structs.replace(named[-1], cost=cost)
+        return tuple(named)
+
+    def asked(self) -> Asked:
+        """Return what the newest attempt came to, for its booking."""
+        newest = self._newest
+        return Asked(
+            number=newest[-1].number if newest else len(self._earlier) + 1,
+            result=self._result,
+            attempts=newest,
+            written=self.is_written,
+            generating_seconds=0.0 if self.written_at is None else time.monotonic() - self.written_at,
+        )
+
+    def judged(self, result: Answer | Failure) -> Answer | Failure:
+        """Return what the call comes to when its newest attempt ends with this, which is priced here."""
+        own = self._priced(result)
+        return own if self.past is None else together(self.past, own)
+
+    @property
+    def so_far(self) -> Failure | None:
+        """Return what the call has come to while it waits for its next attempt; `None` while it asks."""
+        if self.is_asking or not isinstance(self._result, Failure):
+            return None
+        failed = self.judged(self._result)
+        return failed if isinstance(failed, Failure) else None
+
+    def settle_for(self, result: Failure) -> Answer | Failure:
+        """Take this for what the newest attempt came to, if it did not say; return what the call comes to."""
+        if self._result is None:
+            self._result = self._priced(result)
+        return self.judged(result)
+
+    def _priced(self, result: Answer | Failure) -> Answer | Failure:
+        target = self._target
+        if target is None:
+            return result
+        try:
+            return priced(result, target.model, target.tables)
+        except Exception:  # noqa: BLE001 - a paid answer must not be lost to its price tag
+            _log.exception("pricing failed; the cost is left out", target=target.name)
+            return result
+
+    def leave_behind(self, so_far: Failure) -> None:
+        """Let the newest attempt be one of those before: another one follows. `so_far` is what all came to."""
+        self._earlier = self.attempts
+        self.past = so_far
+        self.call = None
+        self._result = None
+        self.written_at = self.first_output_at = None
 
     @property
     def accumulator(self) -> Accumulator | None:
@@ -92,18 +160,21 @@ class ProviderRequest:
             self._checkpoints.stop()
 
     async def ask(self, target: Target, plan: Plan, *, deltas: bool) -> Answer | Failure:
-        """Ask a target, once; earlier attempts are kept."""
-        self.close_books()
-        self._earlier = self.attempts
-        self.written_at = self.first_output_at = None
+        """Ask a target, once, and return what that attempt came to, priced."""
+        self._target = target
+        if self._ended_at is not None:
+            self._wait = time.monotonic() - self._ended_at
         if self._holding is not None:
             self._checkpoints = Checkpoints(self._holding, plan.model, target.tables)
         self.call = target.driver.start(plan.prepared, plan.model, plan.expectation, self, deltas=deltas)
         self.is_asking = True
         try:
-            return await self.call.run()
+            self._result = self._priced(await self.call.run())
         finally:
             self.is_asking = False
+            self._ended_at = time.monotonic()
+            self.close_books()
+        return self._result
 
     def announce(self, *, sent: bool) -> None:
         """Tell who waits whether the request was written; the first word counts."""
@@ -115,6 +186,7 @@ class ProviderRequest:
     def dispatching(self, number: int, target: str) -> Awaitable[bool] | None:
         """See `Observer.dispatching`."""
         number += len(self._earlier)
+        target = target if self._target is None else self._target.name
         if self._watch is not None:
             self._watch.dispatching(number, target)
         return None if self._holding is None else self._holding.dispatch(number, target)

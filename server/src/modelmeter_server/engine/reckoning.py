@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from modelmeter_server.core.calls import MAX_REPORTED_ATTEMPTS, CallOutcome, Timings
-from modelmeter_server.core.errors import OWN_FAULT, Failure
-from modelmeter_server.core.outcomes import Cause
+from modelmeter_server.core.errors import OWN_FAULT, Failure, failure
+from modelmeter_server.core.outcomes import Cause, Kind
+from modelmeter_server.core.tally import ended_between
 from modelmeter_server.telemetry.log import get_logger
 
-from .bill import broken, lost, priced
+from .bill import broken, lost
 
 if TYPE_CHECKING:
     from modelmeter_server.core.answers import Answer
@@ -30,7 +31,7 @@ def outcome_of(call: Call, result: Answer | Failure) -> CallOutcome:
     return CallOutcome(
         call_id=call.call_id,
         model_asked=call.model_asked,
-        result=_priced(call, result),
+        result=result,
         model=call.model,
         attempts=attempts[-MAX_REPORTED_ATTEMPTS:],
         attempts_total=len(attempts),
@@ -51,10 +52,13 @@ def is_finished(result: Answer | Failure) -> bool:
     return not isinstance(result, Failure) or result.cause is Cause.PROVIDER
 
 
-def known_so_far(call: Call, cause: Cause, message: str) -> Failure:
+def known_so_far(call: Call, cause: Cause, message: str) -> Answer | Failure:
     """Return what a caller hears who leaves a call that goes on: the bill by what its provider has told."""
-    source = call.source
-    return broken(source.provider.accumulator, cause, written=source.provider.is_written, message=message)
+    provider = call.source.provider
+    if provider.so_far is not None:
+        word = failure(Kind.UNREACHABLE, message, cause=cause)
+        return ended_between(provider.so_far, word)
+    return provider.judged(broken(provider.accumulator, cause, written=provider.is_written, message=message))
 
 
 def broken_outcome(call: Call, error: BaseException) -> CallOutcome:
@@ -62,11 +66,14 @@ def broken_outcome(call: Call, error: BaseException) -> CallOutcome:
     cause = Cause.DRAIN if isinstance(error, asyncio.CancelledError) and is_cancelled() else Cause.BUG
     if cause is Cause.BUG:
         _log.error("call failed", call_id=call.call_id, model=call.model_asked, exc_info=error)
+    attempts = call.provider.attempts
     return CallOutcome(
         call_id=call.call_id,
         model_asked=call.model_asked,
-        result=_priced(call, _verdict_on(call, cause)),
+        result=_verdict_on(call, cause),
         model=call.model,
+        attempts=attempts[-MAX_REPORTED_ATTEMPTS:],
+        attempts_total=len(attempts),
         timings=_timings(call),
         labels=call.request.labels,
         sensitivity=_sensitivity(call),
@@ -79,27 +86,20 @@ def is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _verdict_on(call: Call, cause: Cause) -> Failure:
+def _verdict_on(call: Call, cause: Cause) -> Answer | Failure:
     message = OWN_FAULT if cause is Cause.BUG else "this server stopped while the call was under way"
     try:
         if call.provider.call is not None:
             call.provider.call.cut(cause, message)
-        return broken(call.provider.accumulator, cause, written=call.provider.is_written, message=message)
+        verdict = broken(call.provider.accumulator, cause, written=call.provider.is_written, message=message)
     except Exception:  # noqa: BLE001 - the second fault in one call; the ladder's last rung is left
         _log.exception("the state of a failed call cannot be read", call_id=call.call_id)
-        return lost(cause, written=call.provider.is_written, message=message)
+        verdict = lost(cause, written=call.provider.is_written, message=message)
+    return call.provider.settle_for(verdict)
 
 
 def _sensitivity(call: Call) -> Sensitivity | None:
     return None if call.model is None else call.model.answer_sensitivity(call.request.sensitivity)
-
-
-def _priced(call: Call, result: Answer | Failure) -> Answer | Failure:
-    try:
-        return priced(result, call.model, {} if call.target is None else call.target.tables)
-    except Exception:  # noqa: BLE001 - a paid answer must not be lost to its price tag
-        _log.exception("pricing failed; the cost is left out", call_id=call.call_id)
-        return result
 
 
 def _timings(call: Call) -> Timings:

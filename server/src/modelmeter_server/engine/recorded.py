@@ -65,7 +65,7 @@ def repeated(result: Answer | Failure) -> Answer | Failure:
 
 def failure_of(row: CallRow) -> Failure:
     """Return the failure of a call of which only its row is left: all but its partial text is there."""
-    figures = row.figures
+    figures = row.told
     stage = Stage[row.stage] if row.stage else Stage.WRITTEN
     kind = Kind(row.kind)
     return Failure(
@@ -157,7 +157,7 @@ def describe(standing: Standing) -> str:
 
 
 def _bill(row: CallRow) -> str:
-    figures = row.figures
+    figures = row.told
     told = f"it took {figures.tokens:,} tokens" if figures.usage_json else "nobody told its tokens"
     price = (
         f" and cost {figures.nano_units:,} nano {figures.currency}" if figures.nano_units is not None else ""

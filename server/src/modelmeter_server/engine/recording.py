@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,26 +12,17 @@ from modelmeter_server.telemetry.log import get_logger
 if TYPE_CHECKING:
     from modelmeter_server.core.calls import CallOutcome
 
+    from .booking import Asked
     from .holding import Holding
-    from .provider_request import ProviderRequest
     from .recorder import Recorder
 
 _log = get_logger(__name__)
 
 
-async def settled(
-    outcome: CallOutcome, holding: Holding, provider: ProviderRequest, landing: str
-) -> CallOutcome:
+async def settled(outcome: CallOutcome, holding: Holding, asked: Asked, landing: str) -> CallOutcome:
     """Book an outcome in the ledger, and return it with the word whether that is durable."""
-    written_at = provider.written_at
     try:
-        is_durable = await holding.settle(
-            outcome,
-            attempts=provider.attempts,
-            written=written_at is not None,
-            generating_seconds=0.0 if written_at is None else time.monotonic() - written_at,
-            landing=landing,
-        )
+        is_durable = await holding.settle(outcome, asked, landing=landing)
     except (Exception, asyncio.CancelledError):  # noqa: BLE001 - the outcome goes out unsettled, and it says so
         _log.exception("settling failed; the outcome is not booked", call_id=outcome.call_id)
         return outcome

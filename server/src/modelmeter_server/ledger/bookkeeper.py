@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .admission import reserve
 from .books import Books, copy_of
 from .commands import (
+    Again,
     Checkpoint,
     CloseServer,
     Command,
@@ -32,6 +33,7 @@ from .needs import Needs
 from .progress import checkpoint, dispatch, raise_figures, settle
 from .recovery import close_server, write_off_expired
 from .replies import Reconciled
+from .trying import again
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -116,6 +118,9 @@ class _Keeper:
     def dispatch(self, order: Dispatch) -> Any:
         return dispatch(self.books, order)
 
+    def again(self, order: Again) -> Any:
+        return again(self.books, order)
+
     def checkpoint(self, order: Checkpoint) -> Any:
         return checkpoint(self.books, order)
 
@@ -157,6 +162,7 @@ class _Keeper:
 _HANDLERS: dict[type, Callable[[_Keeper, Any], Any]] = {
     Reserve: _Keeper.reserve,
     Dispatch: _Keeper.dispatch,
+    Again: _Keeper.again,
     Checkpoint: _Keeper.checkpoint,
     Settle: _Keeper.settle,
     Reconcile: _Keeper.reconcile,

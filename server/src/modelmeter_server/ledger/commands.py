@@ -11,7 +11,7 @@ import msgspec
 from modelmeter_server.core.ceilings import Amount, Ceiling, Halt, Subject
 from modelmeter_server.core.journal import CallKey, Effect
 
-from .rows import AttemptRow, Figures, Hold
+from .rows import AttemptRow, End, Figures, Hold
 
 
 class Reserve(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -71,6 +71,35 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     provider_response_id: str = ""
 
 
+class Again(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Book an attempt that failed, because another one is to follow. Reply: whether it may.
+
+    What it cost or may have cost stays booked, beside what is held for the next one. Without room for both under every
+    ceiling the reply is False and nothing is changed: the call ends with what it has.
+    """
+
+    ref: CallRef
+    at: int
+    number: int
+    """Of the last provider request that ended."""
+    attempts: tuple[AttemptRow, ...]
+    """What the attempt sent; the last row has the attempt's figures."""
+    figures: Figures
+    end: End
+    generated: bool
+    kind: str
+    """What the call has come to so far; as what follows."""
+    cause: str
+    stage: str
+    disposition: str
+    code: int
+    message: str
+    ceiling: Amount | None = None
+    """The call's own; see `Reserve`."""
+    bounds_tokens: bool = False
+    bounds_money: bool = False
+
+
 class Settle(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Book the outcome of a call. Reply: True."""
 
@@ -95,7 +124,13 @@ class Settle(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     provider_code: str = ""
     provider_request_id: str = ""
     provider_response_id: str = ""
+    number: int | None = None
+    """Of the provider request that `figures` are about; `None`: of the newest. One that an `Again` has booked is not
+    booked a second time."""
+    end: End | None = None
+    """How that one ended; `None`: as the call did."""
     attempts: tuple[AttemptRow, ...] = ()
+    """Of the newest attempt; those of earlier ones came with their `Again`."""
     attempts_total: int = 0
     queue_seconds: float = 0.0
     first_token_seconds: float | None = None
@@ -181,6 +216,7 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 Command = (
     Reserve
     | Dispatch
+    | Again
     | Checkpoint
     | Settle
     | Reconcile

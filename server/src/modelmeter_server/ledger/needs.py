@@ -10,6 +10,7 @@ from modelmeter_server.core.windows import part_at, parts_at
 from .batch import Found, GenerationKey, Wanted, WindowKey
 from .books import generation_key, window_key
 from .commands import (
+    Again,
     Checkpoint,
     CloseServer,
     Command,
@@ -23,6 +24,7 @@ from .commands import (
     Settle,
     WriteOff,
 )
+from .room import moment_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -110,6 +112,8 @@ class Needs:
             for ceiling, about in books.accounts(row.tenant, row.run_id, row.model):
                 wanted.add(window_key(ceiling, about, part_at(ceiling.window, row.reserved_at)))
         for command in commands:
+            if isinstance(command, Again):
+                wanted.update(self._running(command))
             if not isinstance(command, Reserve):
                 continue
             for ceiling, about in books.accounts(command.call.tenant, _run_of(command), command.model):
@@ -119,6 +123,18 @@ class Needs:
             wanted.update(self._repeated(command))
         known = books.windows
         return frozenset(key for key in wanted if (key.ceiling_id, key.name, key.starts_at) not in known)
+
+    def _running(self, order: Again) -> list[WindowKey]:
+        """Return the windows that count for another attempt of a call that runs."""
+        books, ref = self._books, order.ref
+        row = books.rows.get((ref.call.tenant, ref.call.call_id, ref.generation))
+        if row is None:
+            return []
+        return [
+            window_key(ceiling, about, part)
+            for ceiling, about in books.accounts(row.tenant, row.run_id, row.model)
+            for part in parts_at(ceiling.window, moment_of(ceiling.window, row, order.at))
+        ]
 
     def _repeated(self, order: Reserve) -> list[WindowKey]:
         """Return the windows that count for a new dispatch of a call that was asked for under other names."""
@@ -157,10 +173,10 @@ class _Names:
     def add(self, command: Command) -> None:
         if isinstance(command, Reserve):
             self._add_reserve(command)
-        elif isinstance(command, (Dispatch, Checkpoint, Settle)):
+        elif isinstance(command, (Dispatch, Again, Checkpoint, Settle)):
             ref = command.ref
             self._add_generation(ref.call, ref.generation)
-            if isinstance(command, Dispatch):
+            if isinstance(command, (Dispatch, Again)):
                 self._owners.add(ref.owner)
         else:
             self._add_rare(command)

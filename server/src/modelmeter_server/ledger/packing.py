@@ -123,6 +123,7 @@ class _AttemptDetail(msgspec.Struct, kw_only=True, omit_defaults=True):
     http_status: int | None = None
     provider_code: str = ""
     provider_request_id: str = ""
+    wait: float = 0.0
 
 
 _ATTEMPT_FIELDS = tuple(_AttemptDetail.__struct_fields__)
@@ -264,6 +265,7 @@ def attempt_values(call: int, row: AttemptRow) -> tuple[Any, ...]:
         http_status=row.http_status,
         provider_code=row.provider_code,
         provider_request_id=row.provider_request_id,
+        wait=row.wait,
     )
     return (call, row.dispatch, row.number, _pack(detail))
 

@@ -36,7 +36,7 @@ LATE = "late"
 """Who reconciled a call: its own server, after it had been given up."""
 
 
-def _row_of(books: Books, ref: CallRef) -> CallRow | None:
+def row_of(books: Books, ref: CallRef) -> CallRow | None:
     """Return the call that a server speaks of, unless it is at another dispatch by now."""
     row = books.rows.get((ref.call.tenant, ref.call.call_id, ref.generation))
     if row is None or row.dispatch != ref.dispatch or row.owner != ref.owner:
@@ -47,7 +47,7 @@ def _row_of(books: Books, ref: CallRef) -> CallRow | None:
 def dispatch(books: Books, order: Dispatch) -> bool:
     """Note that a provider request leaves; return False when it must not."""
     ref = order.ref
-    row = _row_of(books, ref)
+    row = row_of(books, ref)
     if row is None or row.state > CallState.DISPATCHED or books.is_fenced(ref.owner):
         return False
     row.state = CallState.DISPATCHED
@@ -71,7 +71,7 @@ def dispatch(books: Books, order: Dispatch) -> bool:
 
 def checkpoint(books: Books, order: Checkpoint) -> None:
     """Note what a running call has told; a figure never falls."""
-    row = _row_of(books, order.ref)
+    row = row_of(books, order.ref)
     if row is None or row.state > CallState.DISPATCHED:
         return
     if is_truer(order.figures, row.figures):
@@ -90,7 +90,7 @@ def settle(books: Books, order: Settle, expire_after: int) -> bool:
     figures truer; the recorded outcome stays, because repetitions may have been answered with it.
     """
     ref = order.ref
-    row = _row_of(books, ref)
+    row = row_of(books, ref)
     if row is None:
         return (ref.call.tenant, ref.call.call_id, ref.generation) in books.rows
     if row.state > CallState.DISPATCHED:
@@ -99,9 +99,11 @@ def settle(books: Books, order: Settle, expire_after: int) -> bool:
         _raise_bound(books, row, order, expire_after)
         return True
     before = entry_of(row)
+    if row.tried is not None and order.number is not None and order.number <= row.tried.number:
+        order = _without_attempts(order)
     figures = _no_less(order.figures, row.figures)
     row.hold = in_told_currency(row.hold, figures)
-    booking = add(book(row.hold, figures, _end_of(order)), _left_by_attempts(row.hold, order.attempts))
+    booking = _booked(row.hold, figures, order)
     _take_outcome(row, order)
     end_call(row, figures, booking, at=order.at, expire_after=expire_after)
     _put_attempts(books, order)
@@ -122,7 +124,7 @@ def _raise_bound(books: Books, row: CallRow, order: Settle, expire_after: int) -
         return
     carried = row.carried.booking if row.carried is not None else NOTHING
     own = without(row.booking, carried)
-    due = add(book(row.hold, row.figures, _end_of(order)), _left_by_attempts(row.hold, order.attempts))
+    due = _booked(row.hold, row.figures, order)
     tokens = max(0, due.settled_tokens + due.unsettled_tokens - own.settled_tokens - own.unsettled_tokens)
     nanos = max(0, due.settled_nanos + due.unsettled_nanos - own.settled_nanos - own.unsettled_nanos)
     if not (tokens or nanos):
@@ -132,6 +134,15 @@ def _raise_bound(books: Books, row: CallRow, order: Settle, expire_after: int) -
     row.state = CallState.UNSETTLED
     row.expires_at = order.at + expire_after
     books.update(row, before)
+
+
+def _booked(hold: Hold, figures: Figures, order: Settle) -> Booking:
+    return add(book(hold, figures, order.end or _end_of(order)), left_by_attempts(hold, order.attempts))
+
+
+def _without_attempts(order: Settle) -> Settle:
+    """Return the outcome of a call that ended between two attempts: what they cost is booked already."""
+    return msgspec.structs.replace(order, figures=Figures(certainty=Certainty.NONE.value), attempts=())
 
 
 def _no_less(told: Figures, seen: Figures) -> Figures:
@@ -150,8 +161,8 @@ def _end_of(order: Settle) -> End:
     )
 
 
-def _left_by_attempts(hold: Hold, attempts: tuple[AttemptRow, ...]) -> Booking:
-    """Return what the attempts before the last one left behind."""
+def left_by_attempts(hold: Hold, attempts: tuple[AttemptRow, ...]) -> Booking:
+    """Return what was left behind by requests that were sent anew, over another connection."""
     left = NOTHING
     for attempt in attempts[:-1]:
         one = book_earlier_attempt(

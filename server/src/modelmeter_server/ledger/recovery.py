@@ -9,7 +9,7 @@ import msgspec
 from modelmeter_server.core.errors import TABLE
 from modelmeter_server.core.journal import CallState
 from modelmeter_server.core.outcomes import Cause, Certainty, Disposition, Kind, Stage
-from modelmeter_server.core.settlement import End, Figures, book, write_off
+from modelmeter_server.core.settlement import NOTHING, End, Figures, Tried, book, write_off
 
 from .books import rebook
 from .progress import SECOND, end_call, in_told_currency
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .rows import CallRow, ServerRow
 
 _NEVER_SENT = "the server that had admitted the call stopped before it was sent"
+_NO_OTHER = "the server that ran the call stopped before it was tried again"
 _GIVEN_UP = "the server that ran the call stopped and did not say how it ended"
 
 
@@ -49,6 +50,10 @@ def _give_up(books: Books, row: CallRow, server: ServerRow, *, at: int, expire_a
     """End a call by what its checkpoints told: the ladder, with the lease's end as the end of the call."""
     before = entry_of(row)
     was_sent = row.state == CallState.DISPATCHED
+    if row.tried is not None and not was_sent:
+        _end_between(row, row.tried, at=at, expire_after=expire_after)
+        books.update(row, before)
+        return
     kind = _kind_of(row) if was_sent else Kind.UNREACHABLE
     figures = row.figures
     if not was_sent:
@@ -67,16 +72,31 @@ def _give_up(books: Books, row: CallRow, server: ServerRow, *, at: int, expire_a
     books.update(row, before)
 
 
+def _end_between(row: CallRow, tried: Tried, *, at: int, expire_after: int) -> None:
+    """End a call whose server died while it waited for its next attempt: as the one before ended."""
+    row.kind = tried.kind
+    row.cause = tried.cause
+    row.stage = tried.stage
+    row.disposition = tried.disposition
+    row.code = tried.code
+    row.message = f"{tried.message}; {_NO_OTHER}"
+    end_call(row, Figures(certainty=Certainty.NONE.value), NOTHING, at=at, expire_after=expire_after)
+
+
 def _kind_of(row: CallRow) -> Kind:
-    if row.figures.certainty in (Certainty.EXACT.value, Certainty.AT_LEAST.value):
+    if row.told.certainty in (Certainty.EXACT.value, Certainty.AT_LEAST.value):
         return Kind.INTERRUPTED
-    return Kind.UNACCOUNTED if row.generated else Kind.UNAVAILABLE
+    return Kind.UNACCOUNTED if _has_generated(row) else Kind.UNAVAILABLE
+
+
+def _has_generated(row: CallRow) -> bool:
+    return row.generated or (row.tried is not None and row.tried.generated)
 
 
 def _stage_of(row: CallRow, *, was_sent: bool) -> Stage:
     if not was_sent:
         return Stage.NOT_WRITTEN
-    is_proven = row.generated or row.figures.certainty != Certainty.UNKNOWN.value
+    is_proven = _has_generated(row) or row.told.certainty != Certainty.UNKNOWN.value
     return Stage.OUTPUT if is_proven else Stage.WRITTEN
 
 

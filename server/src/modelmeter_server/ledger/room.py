@@ -73,6 +73,20 @@ def bounds_for(books: Books, order: Reserve, model: str, run_id: str, row: CallR
     return bounds
 
 
+def bounds_of_row(books: Books, row: CallRow, at: int) -> list[Bound]:
+    """Return what bounds a call that runs, in the windows that it counts in; what is held for it is among the sums."""
+    bounds = []
+    for ceiling, about in books.accounts(row.tenant, row.run_id, row.model):
+        bounds += _bounds_of(books, ceiling, about, moment_of(ceiling.window, row, at), None)
+    return bounds
+
+
+def moment_of(window: Window, row: CallRow, at: int) -> int:
+    """Return the moment whose windows count for a call that runs: now, as long as what it booked is in one of them."""
+    starts = {start for start, _ in parts_at(window, at)}
+    return at if part_at(window, row.reserved_at)[0] in starts else row.reserved_at
+
+
 def _bounds_of(books: Books, ceiling: Ceiling, about: Subject, at: int, row: CallRow | None) -> list[Bound]:
     window = ceiling.window
     starts = [start for start, _ in parts_at(window, at)]

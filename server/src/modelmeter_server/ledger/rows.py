@@ -6,7 +6,7 @@ import msgspec
 
 from modelmeter_server.core.journal import CallState
 from modelmeter_server.core.reservation import Hold
-from modelmeter_server.core.settlement import Booking, Carried, Figures
+from modelmeter_server.core.settlement import Booking, Carried, End, Figures, Tried, together
 
 __all__ = (
     "AttemptRow",
@@ -15,10 +15,12 @@ __all__ = (
     "Carried",
     "CeilingWindowRow",
     "ContentRow",
+    "End",
     "Figures",
     "Hold",
     "ServerRow",
     "SpendRow",
+    "Tried",
 )
 
 
@@ -58,6 +60,7 @@ class CallRow(msgspec.Struct, kw_only=True):
     generated: bool = False
     """Whether generation is proven, by a checkpoint or the end."""
     figures: Figures = Figures()
+    """Of the newest attempt; `told` has those of the call."""
     booking: Booking = Booking()
     """What the sums and the ceilings hold of this row now, earlier dispatches included."""
     carried: Carried | None = None
@@ -91,6 +94,16 @@ class CallRow(msgspec.Struct, kw_only=True):
     content_gone: str = ""
     """`erased` or `expired`, once the content is no longer there."""
 
+    @property
+    def tried(self) -> Tried | None:
+        """Return what earlier attempts of this dispatch came to; `None` without any."""
+        return None if self.carried is None else self.carried.tried
+
+    @property
+    def told(self) -> Figures:
+        """Return what all attempts of this dispatch told together."""
+        return self.figures if self.tried is None else together(self.tried.figures, self.figures)
+
 
 class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
     """One provider request of a call."""
@@ -111,6 +124,8 @@ class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
     http_status: int | None = None
     provider_code: str = ""
     provider_request_id: str = ""
+    wait: float = 0.0
+    """Seconds since the attempt before ended."""
 
 
 class ContentRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
-from .commands import CallRef, Checkpoint, Dispatch, Reserve, Settle
+from .commands import Again, CallRef, Checkpoint, Dispatch, Reserve, Settle
 from .gathering import Gathering
 from .ledger import LedgerUnavailable
 from .replies import Admitted
@@ -102,6 +102,8 @@ class Writer:
             return reply
         elif isinstance(command, Dispatch):
             self._gathering.asked(command.ref.call)
+        elif isinstance(command, Again):
+            self._checkpoints.pop(command.ref, None)
         self._waiting.append(entry)
         self._wake.set()
         return reply

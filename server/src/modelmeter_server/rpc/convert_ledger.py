@@ -43,8 +43,8 @@ def fill_call(message: ledger_service_pb2.CallRecord, row: CallRow) -> None:
     """Write what the view BASIC tells of a call."""
     _fill_names(message, row)
     _fill_verdict(message, row)
-    _fill_figures(message, row.figures)
-    _fill_booking(message.booking, row.booking, row.hold.currency or row.figures.currency)
+    _fill_figures(message, row.told)
+    _fill_booking(message.booking, row.booking, row.hold.currency or row.told.currency)
     for field, column in _TIMES:
         if (at := getattr(row, column)) is not None:
             fill_time(getattr(message, field), at)
@@ -155,6 +155,8 @@ def attempt_of(row: AttemptRow) -> Attempt:
         kind=Kind(row.kind) if row.kind else None,
         cause=Cause(row.cause) if row.cause else None,
         usage=_usage(row.figures.usage_json) if row.figures.usage_json else None,
+        cost=cost_of(row.figures),
+        wait=row.wait,
         http_status=row.http_status,
         provider_code=row.provider_code or None,
         provider_request_id=row.provider_request_id or None,

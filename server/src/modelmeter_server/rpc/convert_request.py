@@ -27,6 +27,7 @@ from modelmeter_server.core.requests import (
     ToolChoice,
     ToolMode,
 )
+from modelmeter_server.core.retry_policy import RetryAsk
 
 from .convert_breakpoint import breakpoint_of
 from .convert_messages import messages_from
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 MAX_FLUSH_SECONDS = 1.0
 """The longest that deltas may be gathered."""
 
-NOT_YET = "is not supported by this server yet: leave it out"
 
 ON_LANDED_ERROR_WORDS: Mapping[int, OnLandedError] = {
     model_service_pb2.Effect.ON_LANDED_ERROR_REPLAY: OnLandedError.REPLAY,
@@ -89,8 +89,6 @@ def completion_request(
     `default_sensitivity` is the tenant's, for a prompt that does not say how confidential it is.
     """
     prompt = message.WhichOneof("prompt")
-    if message.HasField("retry_policy"):
-        found.add("retry_policy", NOT_YET)
     if message.system_trust:
         _check_trust(message.system_trust, found)
     return CompletionRequest(
@@ -143,18 +141,20 @@ def from_sequence(message: StreamCompleteRequest, found: Violations, *, has_ledg
 
 
 class LedgerFields(TypedDict):
-    """What a request asks of the ledger."""
+    """What a request asks of the ledger and of the retries."""
 
     effect: Effect | None
     ceiling: CallCeiling | None
+    retry: RetryAsk | None
     replay_only: bool
 
 
 def ledger_fields(message: CompleteRequest | EmbedRequest, found: Violations) -> LedgerFields:
-    """Return what a request asks of the ledger; mistakes are noted."""
+    """Return what a request asks of the ledger and of the retries; mistakes are noted."""
     return LedgerFields(
         effect=_effect(message.effect, found) if message.HasField("effect") else None,
         ceiling=_ceiling(message.ceiling) if message.HasField("ceiling") else None,
+        retry=_retry(message.retry_policy) if message.HasField("retry_policy") else None,
         replay_only=message.replay_only,
     )
 
@@ -170,6 +170,10 @@ def _ceiling(message: model_service_pb2.CallCeiling) -> CallCeiling:
         nano_units=message.nano_units if message.HasField("nano_units") else None,
         currency=message.currency,
     )
+
+
+def _retry(message: model_service_pb2.RetryPolicy) -> RetryAsk:
+    return RetryAsk(max_attempts=message.max_attempts, ambiguous=message.ambiguous, landed=message.landed)
 
 
 def call_id_from(text: str, found: Violations) -> str:

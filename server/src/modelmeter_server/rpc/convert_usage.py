@@ -88,6 +88,10 @@ def add_attempts(
             provider_request_id=well_formed(attempt.provider_request_id or ""),
         )
         fill_duration(message.elapsed, attempt.elapsed)
+        if attempt.wait:
+            fill_duration(message.wait, attempt.wait)
+        if attempt.cost is not None:
+            fill_cost(message.cost, attempt.cost)
         if attempt.usage is not None:
             fill_usage(message.usage, attempt.usage)
 

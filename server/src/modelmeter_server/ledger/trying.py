@@ -1,0 +1,98 @@
+"""Whether a call may go to its provider once more, and what the attempt before it leaves behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from modelmeter_server.core.ceilings import Scope, Subject, Window
+from modelmeter_server.core.journal import CallState
+from modelmeter_server.core.reservation import MOST_TOKENS
+from modelmeter_server.core.settlement import Booking, add, book, together
+
+from .progress import in_told_currency, left_by_attempts, row_of
+from .room import Bound, bounds_of_row
+from .rows import Carried, Figures, Tried
+from .spending import entry_of
+
+if TYPE_CHECKING:
+    from .books import Books
+    from .commands import Again
+    from .rows import CallRow
+
+
+def again(books: Books, order: Again) -> bool:
+    """Book an attempt that failed, and say whether another one may follow it."""
+    row = row_of(books, order.ref)
+    if row is None or row.state > CallState.DISPATCHED or books.is_fenced(order.ref.owner):
+        return False
+    if row.tried is not None and order.number <= row.tried.number:
+        return True  # the order was carried out before, and nobody heard
+    hold = in_told_currency(row.hold, order.figures)
+    left = add(book(hold, order.figures, order.end), left_by_attempts(hold, order.attempts))
+    if not _has_room(books, order, row, left):
+        return False
+    before = entry_of(row)
+    row.hold = hold
+    carried = row.carried or Carried()
+    booking = add(carried.booking, left)
+    row.carried = Carried(
+        booking=booking,
+        input_tokens=carried.input_tokens + min(order.figures.input_tokens or 0, MOST_TOKENS),
+        output_tokens=carried.output_tokens + min(order.figures.output_tokens or 0, MOST_TOKENS),
+        tried=_tried(order, carried.tried),
+    )
+    row.booking = msgspec.structs.replace(
+        booking, held_tokens=row.booking.held_tokens, held_nanos=row.booking.held_nanos
+    )
+    row.state = CallState.RESERVED
+    row.figures = Figures()
+    row.generated = False
+    row.attempts_total = max(row.attempts_total, order.number)
+    for attempt in order.attempts:
+        books.put_attempt(attempt)
+    books.update(row, before)
+    return True
+
+
+def _tried(order: Again, before: Tried | None) -> Tried:
+    return Tried(
+        number=order.number,
+        figures=order.figures if before is None else together(before.figures, order.figures),
+        generated=order.generated or (before is not None and before.generated),
+        kind=order.kind,
+        cause=order.cause,
+        stage=order.stage,
+        disposition=order.disposition,
+        code=order.code,
+        message=order.message,
+    )
+
+
+def _has_room(books: Books, order: Again, row: CallRow, left: Booking) -> bool:
+    """Say whether what the attempt left fits in beside what is held for the next one.
+
+    An attempt that cost nothing leaves nothing to be asked about: the room for the next one is held already.
+    """
+    tokens = left.settled_tokens + left.unsettled_tokens
+    nanos = left.settled_nanos + left.unsettled_nanos
+    if not (tokens or nanos):
+        return True
+    bounds = [*bounds_of_row(books, row, order.at), *_own_bounds(order, row)]
+    return all((nanos if bound.currency else tokens) <= bound.room for bound in bounds)
+
+
+def _own_bounds(order: Again, row: CallRow) -> list[Bound]:
+    own, booked = order.ceiling, row.booking
+    if own is None:
+        return []
+    about = Subject(order.ref.call.tenant, Scope.CALL.value, order.ref.call.call_id)
+    bounds = []
+    if order.bounds_tokens:
+        sums = (booked.settled_tokens, booked.held_tokens, booked.unsettled_tokens)
+        bounds.append(Bound(about, Window(), "", own.tokens, *sums, 0, None))
+    if order.bounds_money:
+        sums = (booked.settled_nanos, booked.held_nanos, booked.unsettled_nanos)
+        bounds.append(Bound(about, Window(), own.currency, own.nano_units, *sums, 0, None))
+    return bounds
