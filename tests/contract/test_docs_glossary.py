@@ -231,7 +231,7 @@ WORDS = [
         modelmeter.CompleteOptions,
         only_core={"turn": "stands in SessionTurn, around the request"},
         only_proto=dict.fromkeys(
-            ("retry_policy", "system_trust"),
+            ("system_trust",),
             "is refused or judged while the request is read, and goes no further",
         ),
         renamed_by_client={

@@ -9,7 +9,6 @@ from modelmeter.v1 import model_service_pb2
 from modelmeter_server.core.errors import TABLE, Failure
 from modelmeter_server.core.outcomes import Kind
 from modelmeter_server.core.provider_errors import failure_from_http
-from modelmeter_server.rpc.convert_request import NOT_YET, Violations, completion_request
 from tests.support import ROOT
 from tests.support.markdown import code_words, links, section, table
 
@@ -52,15 +51,6 @@ def test_the_codes_of_a_refusal_are_all_there(status):
 def test_an_error_that_the_provider_reported_is_worth_repeating():
     assert ROWS["UNAVAILABLE"]["Retryable"] == "if it answered"
     assert answered(503).retryable
-
-
-@pytest.mark.parametrize("field", ["retry_policy"])
-def test_what_is_said_to_be_refused_is_refused(field):
-    found = Violations()
-    request = model_service_pb2.CompleteRequest()
-    getattr(request, field).SetInParent()
-    completion_request(request, found)
-    assert [(each.field, each.description) for each in found] == [(field, NOT_YET)]
 
 
 def test_the_methods_are_those_that_are_told_of():

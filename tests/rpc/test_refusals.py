@@ -67,7 +67,6 @@ async def test_a_schema_that_is_wrong_is_one_mistake():
 
 async def test_mistakes_of_the_wire_form_and_of_the_request_are_reported_together():
     request = asking("", call_id="7", output_schema_json="{")
-    request.retry_policy.ambiguous = True
     request.effect.key = "k"
     request.ceiling.tokens = 5
     request.schema_mode = 77  # type: ignore[assignment]  # a number that this version has no name for
@@ -79,7 +78,6 @@ async def test_mistakes_of_the_wire_form_and_of_the_request_are_reported_togethe
         "text",
         "call_id",
         "output_schema_json",
-        "retry_policy",
         "effect",
         "ceiling",
         "schema_mode",
@@ -89,12 +87,25 @@ async def test_mistakes_of_the_wire_form_and_of_the_request_are_reported_togethe
     assert all(each.description for each in details.bad_request.field_violations)
 
 
-async def test_a_field_that_is_not_enforced_yet_says_so():
+async def test_more_attempts_than_the_model_allows_are_refused_by_the_names_of_their_fields():
     request = asking()
     request.retry_policy.max_attempts = 5
-    (violation,) = (await refused(request)).bad_request.field_violations
-    assert violation.field == "retry_policy"
-    assert "not supported by this server yet" in violation.description
+    request.retry_policy.ambiguous = True
+    request.retry_policy.landed = True
+    details = await refused(request)
+    told = {each.field: each.description for each in details.bad_request.field_violations}
+    assert set(told) == {f"retry_policy.{name}" for name in ("max_attempts", "ambiguous", "landed")}
+    assert told["retry_policy.max_attempts"] == "the model allows 1 at most"
+
+
+async def test_a_policy_that_asks_for_what_the_model_does_anyway_is_no_mistake():
+    async with serving(ScriptedDriver(answering())) as running:
+        request = asking()
+        request.retry_policy.max_attempts = 1
+        await running.stub.Complete(request, timeout=5)
+        request.retry_policy.max_attempts = 0
+        await running.stub.Complete(request, timeout=5)
+        assert len(running.driver.calls) == 2
 
 
 async def test_paths_in_a_stream_start_at_the_stream_request():

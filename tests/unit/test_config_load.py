@@ -99,7 +99,7 @@ def test_every_key_of_a_model_arrives(loaded):
         allow_remote_media = true
         hosted_tools = ["web_search"]
         service_tier = "flex"
-        retry = { max_attempts = 1, ambiguous = false }
+        retry = { max_attempts = 4, initial_wait = 0.25, max_wait = 12, ambiguous = true, landed = true }
         """
     ).models
     assert model.spec("replay", Capabilities()) == ModelSpec(

@@ -30,6 +30,7 @@ from modelmeter_server.core.requests import (
     ToolMode,
     ToolResultPart,
 )
+from modelmeter_server.core.retry_policy import RetryAsk
 from modelmeter_server.rpc import words
 from modelmeter_server.rpc.convert_request import Violations, completion_request, flush_interval
 from tests.support.domain_values import MODEL
@@ -167,11 +168,11 @@ def test_a_call_id_that_is_no_uuid_is_named(call_id):
     assert list(mistakes(model_service_pb2.CompleteRequest(call_id=call_id))) == ["call_id"]
 
 
-@pytest.mark.parametrize("field", ["retry_policy"])
-def test_a_field_that_nobody_enforces_yet_is_refused_even_when_empty(field):
-    message = model_service_pb2.CompleteRequest()
-    getattr(message, field).SetInParent()
-    assert mistakes(message) == {field: "is not supported by this server yet: leave it out"}
+def test_a_retry_policy_is_taken_over_and_an_absent_one_is_none():
+    policy = model_service_pb2.RetryPolicy(max_attempts=4, ambiguous=True)
+    request = completion_request(model_service_pb2.CompleteRequest(retry_policy=policy), Violations())
+    assert request.retry_policy == RetryAsk(max_attempts=4, ambiguous=True)
+    assert completion_request(model_service_pb2.CompleteRequest(), Violations()).retry_policy is None
 
 
 def test_what_is_the_ledgers_business_is_taken_over():

@@ -19,7 +19,7 @@ NONE, EXACT, AT_LEAST, UNKNOWN = Certainty.NONE, Certainty.EXACT, Certainty.AT_L
 # kind, disposition, certainties, code, retryable, effect outcome, pushback: the contract's section 4.
 CONTRACT: list[tuple[Kind, Disposition | None, set[Certainty], Code, bool, str, bool]] = [
     (Kind.UNREACHABLE, NO, {NONE}, Code.UNAVAILABLE, True, "rejected", False),
-    (Kind.REFUSED, NO, {NONE, EXACT}, Code.INVALID_ARGUMENT, False, "rejected", False),
+    (Kind.REFUSED, NO, {NONE, EXACT, AT_LEAST}, Code.INVALID_ARGUMENT, False, "rejected", False),
     (Kind.RATE_LIMITED, NO, {NONE}, Code.RESOURCE_EXHAUSTED, True, "rejected", False),
     (Kind.UNAVAILABLE, NO, {UNKNOWN, NONE}, Code.UNAVAILABLE, True, "rejected", False),
     (Kind.INTERRUPTED, YES, {AT_LEAST, EXACT}, Code.ABORTED, False, "interrupted", False),

@@ -64,7 +64,7 @@ class EmbeddingRequest(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     effect: Effect | None = None
     ceiling: CallCeiling | None = None
-    retry: RetryAsk | None = None
+    retry_policy: RetryAsk | None = None
     """`None`: as the model's policy says."""
     replay_only: bool = False
 

@@ -287,7 +287,7 @@ class Engine:
             tables=self.catalog.price_tables(model.provider),
         )
         # A turn of a session is asked once: its socket has a memory, and the session itself sends anew what it can.
-        policy = ONCE if via is not None else policy_for(request.retry, model.retry)
+        policy = ONCE if via is not None else policy_for(request.retry_policy, model.retry)
         if policy.max_attempts > 1:
             call.total = policy.total
         return OneTarget(target, Retries(policy, request.call_id, call.time_left))
@@ -302,7 +302,7 @@ class Engine:
         prefix: str,
     ) -> Plan:
         found = self._found(request, found, prefix)
-        found += retry_violations(request.retry, target.model.retry, path=f"{prefix}retry_policy")
+        found += retry_violations(request.retry_policy, target.model.retry, path=f"{prefix}retry_policy")
         return make(request, target.model, target.driver, found, prefix)
 
     def _found(self, request: Any, found: Sequence[FieldViolation], prefix: str) -> list[FieldViolation]:

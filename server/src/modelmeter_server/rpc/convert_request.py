@@ -145,7 +145,7 @@ class LedgerFields(TypedDict):
 
     effect: Effect | None
     ceiling: CallCeiling | None
-    retry: RetryAsk | None
+    retry_policy: RetryAsk | None
     replay_only: bool
 
 
@@ -154,7 +154,7 @@ def ledger_fields(message: CompleteRequest | EmbedRequest, found: Violations) ->
     return LedgerFields(
         effect=_effect(message.effect, found) if message.HasField("effect") else None,
         ceiling=_ceiling(message.ceiling) if message.HasField("ceiling") else None,
-        retry=_retry(message.retry_policy) if message.HasField("retry_policy") else None,
+        retry_policy=_retry(message.retry_policy) if message.HasField("retry_policy") else None,
         replay_only=message.replay_only,
     )
 

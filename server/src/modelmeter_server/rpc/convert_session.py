@@ -71,7 +71,7 @@ def turn_order(message: model_service_pb2.SessionTurn, session: Session) -> tupl
     request = completion_request(message.request, found)
     if request.model not in ("", session.model.name):
         found.add("model", "must be the session's own, or empty: one session has one model")
-    if request.retry is not None:
+    if request.retry_policy is not None:
         found.add("retry_policy", "a turn of a session is asked once: leave it out")
     if request.continuation is not None:
         found.add("continuation", "is kept by the session: leave it out")
@@ -80,7 +80,7 @@ def turn_order(message: model_service_pb2.SessionTurn, session: Session) -> tupl
     timeout = _seconds(message.timeout, found) if message.HasField("timeout") else None
     previous = message.previous_response_id if message.HasField("previous_response_id") else None
     order = TurnOrder(
-        request=msgspec.structs.replace(request, model=session.model.name, continuation=None, retry=None),
+        request=msgspec.structs.replace(request, model=session.model.name, continuation=None, retry_policy=None),
         previous_response_id=previous,
         generate=message.generate if message.HasField("generate") else True,
         violations=found,
