@@ -110,6 +110,10 @@ PURCHASE = (
     "--retry-landed",
     "--ceiling-tokens",
     "90",
+    "--max-attempts",
+    "3",
+    "--repeat-ambiguous",
+    "--repeat-landed",
     "--replay-only",
 )
 
@@ -128,6 +132,8 @@ async def test_a_batch_says_its_effect_its_ceiling_and_whether_to_buy(address, s
         "USD",
     )
     assert request.replay_only
+    policy = request.retry_policy
+    assert (policy.max_attempts, policy.ambiguous, policy.landed) == (3, True, True)
     assert request.provider_options_json == '{"user": "u"}'
 
 

@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from modelmeter import CacheBreakpoint, Completion, Message, ModelmeterError, Role, ToolResult
+from modelmeter import CacheBreakpoint, Completion, Message, ModelmeterError, RetryPolicy, Role, ToolResult
 from modelmeter.enums import Certainty, Disposition, ErrorKind
 from modelmeter.messages import Continuation
 from tests.support import responses_events as responses
@@ -188,6 +188,7 @@ async def test_a_turn_can_be_read_without_an_answer_being_written():
     [
         ({"temperature": 9.0}, "turn.request.temperature"),
         ({"continuation": Continuation("openai_responses", "[{}]")}, "turn.request.continuation"),
+        ({"retry_policy": RetryPolicy(1)}, "turn.request.retry_policy"),
         ({"system_cache_breakpoint": CacheBreakpoint()}, "turn.request.system_cache_breakpoint"),
         ({"timeout": -1}, "turn.timeout"),
         ({"provider_options": {"generate": True}}, "turn.request.provider_options_json.generate"),

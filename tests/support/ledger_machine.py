@@ -18,6 +18,7 @@ from modelmeter_server.core.ceilings import Ceiling, Subject, Window, WindowKind
 from modelmeter_server.core.journal import CallKey, OnLandedError
 from modelmeter_server.core.outcomes import Kind
 from modelmeter_server.ledger.commands import (
+    Again,
     CallRef,
     CloseServer,
     Erase,
@@ -37,12 +38,14 @@ from tests.support.ledger_orders import (
     NOW,
     SECOND,
     answering,
+    attempt_of,
     dispatching,
     failing,
     noting,
     ref_of,
     reserving,
     told,
+    trying,
 )
 from tests.support.memory_ledger import Store
 
@@ -78,12 +81,16 @@ KINDS = (
     "UNREACHABLE",
 )
 
+TRIED_KINDS = ("UNUSABLE", "RATE_LIMITED", "UNAVAILABLE")
+
 
 class Flight:
     """A call under way on a server, and what its provider has in its log."""
 
     def __init__(self, ref: CallRef, order: Reserve, output: int) -> None:
         self.ref, self.order, self.output = ref, order, output
+        self.number = 1
+        """Of the attempt."""
         self.sent = False
         self.read = self.written = 0
         """What the provider really did, and bills."""
@@ -191,7 +198,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self._send(waiting[which % len(waiting)], read, written)
 
     def _send(self, flight: Flight, read: int, written: int) -> None:
-        assert self.tell(dispatching(flight.ref, at=self.now)) == [True]
+        assert self.tell(dispatching(flight.ref, at=self.now, number=flight.number)) == [True]
         flight.sent = True
         flight.read, flight.written = read, min(written, flight.output)
         self.log.setdefault(self._key(flight.ref), []).append(flight)
@@ -205,6 +212,37 @@ class LedgerMachine(RuleBasedStateMachine):
         flight.noted = True
         self.tell(noting(flight.ref, told(flight.read, flight.shown, "AT_LEAST"), at=self.now))
 
+    @precondition(lambda self: any(flight.sent for flight in self.flights))
+    @rule(which=st.integers(0, 9), kind=st.sampled_from(TRIED_KINDS), twice=st.booleans())
+    def try_again(self, which: int, kind: str, twice: bool) -> None:
+        sent = [flight for flight in self.flights if flight.sent]
+        flight = sent[which % len(sent)]
+        order = self._another(flight, "UNUSABLE" if flight.noted else kind)
+        before = self.row_of(flight.ref)
+        (may,) = self.tell(order)
+        after = self.row_of(flight.ref)
+        if not may:
+            assert after == before, "what has no room changes nothing"
+            return
+        if twice:
+            assert self.tell(order) == [True]
+            assert self.row_of(flight.ref) == after, "an attempt is booked once"
+        following = Flight(flight.ref, flight.order, flight.output)
+        following.number = flight.number + 1
+        self.flights[self.flights.index(flight)] = following
+        self.least[self._key(flight.ref)] = recount.counted_tokens(after)
+
+    def _another(self, flight: Flight, kind: str) -> Again:
+        """Return the word that an attempt ended so and that another one is wanted, true of what the provider did."""
+        figures = told(flight.read, flight.written)
+        if kind != "UNUSABLE":
+            figures = NOTHING_TOLD if kind == "UNAVAILABLE" else NOTHING_BILLED
+        if kind == "RATE_LIMITED":
+            flight.read = flight.written = 0
+        landed = kind == "UNUSABLE"
+        row = attempt_of(flight.ref, figures, number=flight.number, kind=kind)
+        return trying(flight.ref, kind, figures, row, at=self.now, landed=landed, seconds=flight.written / 10)
+
     @precondition(lambda self: self.flights)
     @rule(which=st.integers(0, 9), kind=st.sampled_from(KINDS), share=shares, twice=st.booleans())
     def settle(self, which: int, kind: str, share: int, twice: bool) -> None:
@@ -217,6 +255,15 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def _outcome(self, flight: Flight, kind: str, share: int) -> Settle:
         """Return an outcome that is true of what the provider did, as far as it tells anything."""
+        if flight.number > 1 and not flight.sent:
+            # It ended between two attempts; what it says of the one that is booked is not booked again.
+            ended = failing(flight.ref, "RATE_LIMITED", told(9, 9), at=self.now, landed=False)
+            return msgspec.structs.replace(ended, number=flight.number - 1, attempts=())
+        order = self._outcome_of_the_newest(flight, kind, share)
+        numbered = tuple(msgspec.structs.replace(each, number=flight.number) for each in order.attempts)
+        return msgspec.structs.replace(order, number=flight.number, attempts=numbered)
+
+    def _outcome_of_the_newest(self, flight: Flight, kind: str, share: int) -> Settle:
         ref, at = flight.ref, self.now
         if not flight.sent:
             return failing(ref, "UNREACHABLE", NOTHING_BILLED, at=at, landed=False, written=False)

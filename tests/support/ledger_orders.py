@@ -8,9 +8,9 @@ from modelmeter_server.core.ceilings import Ceiling, Subject, Window
 from modelmeter_server.core.journal import CallKey, Effect
 from modelmeter_server.core.reservation import Hold
 from modelmeter_server.core.settlement import Figures
-from modelmeter_server.ledger.commands import CallRef, Checkpoint, Dispatch, Reserve, Settle
+from modelmeter_server.ledger.commands import Again, CallRef, Checkpoint, Dispatch, Reserve, Settle
 from modelmeter_server.ledger.replies import Admitted
-from modelmeter_server.ledger.rows import AttemptRow
+from modelmeter_server.ledger.rows import AttemptRow, End
 
 SECOND = 1_000_000
 NOW = 1_900_000_000 * SECOND
@@ -127,6 +127,45 @@ def failing(
         attempts=(attempt_of(ref, figures, kind=kind),),
         disposition="LANDED" if landed else "DID_NOT_HAPPEN",
         **{"generated": landed, "written": True, "code": 10, "message": "it failed", **more},
+    )
+
+
+def trying(
+    ref: CallRef,
+    kind: str,
+    figures: Figures,
+    row: AttemptRow | None = None,
+    *,
+    at: int = NOW,
+    number: int | None = None,
+    landed: bool = False,
+    seconds: float = 0.0,
+    refused: bool = False,
+    **more: Any,
+) -> Again:
+    """Return the word that an attempt ended so, and that another one is wanted."""
+    row = row or attempt_of(ref, figures, number=number or 1, kind=kind)
+    return Again(
+        ref=ref,
+        at=at,
+        number=row.number,
+        attempts=(row,),
+        figures=figures,
+        end=End(
+            kind=kind,
+            generated=landed,
+            written=True,
+            refused_by_provider=refused,
+            generating_seconds=seconds,
+        ),
+        generated=landed,
+        kind=kind,
+        cause="PROVIDER",
+        stage="OUTPUT" if landed else "HEADERS",
+        disposition="LANDED" if landed else "DID_NOT_HAPPEN",
+        code=10,
+        message="it failed",
+        **more,
     )
 
 

@@ -15,6 +15,7 @@ from modelmeter_server.config.kinds import SUPPORTED
 from modelmeter_server.core.models import Capabilities, ModelSpec, Task
 from modelmeter_server.core.pricing import PriceTable, Tier
 from modelmeter_server.core.requests import SchemaCheckPolicy, SchemaMode, Sensitivity
+from modelmeter_server.core.retry_policy import RetryPolicy
 from modelmeter_server.drivers.replay import KIND, builtin_scripts
 from modelmeter_server.drivers.wire_formats import WIRE_FORMATS
 
@@ -116,7 +117,28 @@ def test_every_key_of_a_model_arrives(loaded):
         allow_remote_media=True,
         hosted_tools=frozenset({"web_search"}),
         service_tier="flex",
+        retry=RetryPolicy(
+            max_attempts=4, initial_wait=0.25, max_wait=12, total=600, ambiguous=True, landed=True
+        ),
     )
+
+
+def test_a_model_is_asked_once_unless_it_says_more_and_all_attempts_get_the_time_of_one(loaded):
+    text = """
+        [providers.q]
+        kind = "anthropic"
+        api_key_env = "K"
+        timeouts = { total = 45 }
+        [models.m]
+        provider = "q"
+        model = "x"
+        """
+    once, thrice = (
+        loaded(text + more, {"K": "sk"}).models[0].retry for more in ("", "retry = { max_attempts = 3 }")
+    )
+    assert (once.max_attempts, once.ambiguous, once.landed) == (1, False, False)
+    assert (thrice.max_attempts, thrice.total) == (3, 45)
+    assert (thrice.initial_wait, thrice.max_wait) == (0.5, 30)
 
 
 def test_prices_become_integers_with_the_base_tier_first(loaded):

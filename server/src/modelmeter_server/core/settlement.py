@@ -217,16 +217,14 @@ def together(earlier: Figures, newest: Figures) -> Figures:
         return newest if earlier.certainty == _NONE else earlier
     usage = add_usage(_usage_of(earlier), _usage_of(newest))
     certainty = add_certainty(Certainty(earlier.certainty), Certainty(newest.certainty))
-    if usage is None and certainty is Certainty.AT_LEAST:
-        certainty = Certainty.UNKNOWN
     additional = (*_additional_of(earlier), *_additional_of(newest))
     cost = add_costs(_cost_of(earlier), _cost_of(newest))
     return Figures(
         usage_json=b"" if usage is None else msgspec.json.encode(usage),
         additional_json=msgspec.json.encode(additional) if additional else b"",
         certainty=certainty.value,
-        input_tokens=None if usage is None else usage.input_tokens,
-        output_tokens=None if usage is None else usage.output_tokens,
+        input_tokens=add_counters(earlier.input_tokens, newest.input_tokens),
+        output_tokens=add_counters(earlier.output_tokens, newest.output_tokens),
         tokens=saturating_add(earlier.tokens, newest.tokens),
         nano_units=None if cost is None else cost.nano_units,
         currency="" if cost is None else cost.currency,

@@ -380,7 +380,7 @@ class Call:
             while True:
                 own = await self._ask_target(target, plan)
                 route.ended(target, own)
-                result = self.provider.judged(own)
+                result = self.provider.comes_to(own)
                 if isinstance(own, Answer) or isinstance(result, Answer):
                     return result
                 following = await self._following(route, own, result, plan)

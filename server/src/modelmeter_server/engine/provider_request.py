@@ -95,7 +95,10 @@ class ProviderRequest:
 
     def judged(self, result: Answer | Failure) -> Answer | Failure:
         """Return what the call comes to when its newest attempt ends with this, which is priced here."""
-        own = self._priced(result)
+        return self.comes_to(self._priced(result))
+
+    def comes_to(self, own: Answer | Failure) -> Answer | Failure:
+        """Return what the call comes to with its newest attempt's own result, which has its price."""
         return own if self.past is None else together(self.past, own)
 
     @property
@@ -103,14 +106,15 @@ class ProviderRequest:
         """Return what the call has come to while it waits for its next attempt; `None` while it asks."""
         if self.is_asking or not isinstance(self._result, Failure):
             return None
-        failed = self.judged(self._result)
+        failed = self.comes_to(self._result)
         return failed if isinstance(failed, Failure) else None
 
     def settle_for(self, result: Failure) -> Answer | Failure:
         """Take this for what the newest attempt came to, if it did not say; return what the call comes to."""
+        own = self._priced(result)
         if self._result is None:
-            self._result = self._priced(result)
-        return self.judged(result)
+            self._result = own
+        return self.comes_to(own)
 
     def _priced(self, result: Answer | Failure) -> Answer | Failure:
         target = self._target

@@ -93,14 +93,14 @@ def settle(books: Books, order: Settle, expire_after: int) -> bool:
     row = row_of(books, ref)
     if row is None:
         return (ref.call.tenant, ref.call.call_id, ref.generation) in books.rows
+    if row.tried is not None and order.number is not None and order.number <= row.tried.number:
+        order = _without_attempts(order)
     if row.state > CallState.DISPATCHED:
         if raise_figures(books, row, order.figures, by=LATE):
             _put_attempts(books, order)
         _raise_bound(books, row, order, expire_after)
         return True
     before = entry_of(row)
-    if row.tried is not None and order.number is not None and order.number <= row.tried.number:
-        order = _without_attempts(order)
     figures = _no_less(order.figures, row.figures)
     row.hold = in_told_currency(row.hold, figures)
     booking = _booked(row.hold, figures, order)

@@ -80,7 +80,9 @@ def turn_order(message: model_service_pb2.SessionTurn, session: Session) -> tupl
     timeout = _seconds(message.timeout, found) if message.HasField("timeout") else None
     previous = message.previous_response_id if message.HasField("previous_response_id") else None
     order = TurnOrder(
-        request=msgspec.structs.replace(request, model=session.model.name, continuation=None, retry_policy=None),
+        request=msgspec.structs.replace(
+            request, model=session.model.name, continuation=None, retry_policy=None
+        ),
         previous_response_id=previous,
         generate=message.generate if message.HasField("generate") else True,
         violations=found,
