@@ -270,6 +270,7 @@ WORDS = [
                     "max_tokens_per_second",
                     "on_cancel",
                     "recoverable",
+                    "retry",
                 ),
                 "is the deployment's business",
             ),

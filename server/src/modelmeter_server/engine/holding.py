@@ -159,15 +159,15 @@ class Holding:
             earlier=self._earlier,
         )
         try:
-            allowed: bool = await self._ledger.order(order)
+            may: bool = await self._ledger.order(order)
         except LedgerUnavailable as error:
             _log.warning(
                 "call not tried again: the ledger is down", call_id=self.ref.call.call_id, reason=str(error)
             )
             return False
-        if not allowed:
+        if not may:
             _log.info("call not tried again: no ceiling has room for both", call_id=self.ref.call.call_id)
-        return allowed
+        return may
 
     async def settle(self, outcome: CallOutcome, asked: Asked, *, landing: str = "") -> bool:
         """Book the outcome; say whether that is durable. If not, it is booked when the database is back."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.trace import Span, Tracer, TracerProvider
 
+    from modelmeter_server.core.answers import Answer
     from modelmeter_server.core.calls import Attempt, CallOutcome
     from modelmeter_server.core.redaction import Redaction
     from modelmeter_server.core.trace_context import TraceContext
@@ -114,6 +115,8 @@ class Spans:
             )
             if attempt is attempts[-1]:
                 span.set_attributes(self._of_the_answer(outcome))
+            # A call that was tried again has the sum; each span has what its own request cost.
+            span.set_attributes(self._of_the_bill(outcome.result if len(attempts) == 1 else attempt))
             if attempt.kind is not None or (attempt is attempts[-1] and isinstance(outcome.result, Failure)):
                 span.set_status(Status(StatusCode.ERROR))
             span.end(begun + length)
@@ -149,7 +152,7 @@ class Spans:
 
     def _of_the_answer(self, outcome: CallOutcome) -> dict[str, Any]:
         result = outcome.result
-        found: dict[str, Any] = {names.OUTCOME: outcome_word(result), names.CERTAINTY: result.certainty.value}
+        found: dict[str, Any] = {names.OUTCOME: outcome_word(result)}
         if isinstance(result, Failure):
             found[names.ERROR_TYPE] = result.kind.value
             found[names.CAUSE] = result.cause.value
@@ -163,11 +166,15 @@ class Spans:
             found[names.RESPONSE_ID] = self._name(result.provider_response_id)
         if outcome.timings.first_token is not None:
             found[names.FIRST_CHUNK] = outcome.timings.first_token
-        if result.cost is not None:
-            found[names.COST_NANOS] = result.cost.nano_units
-            found[names.CURRENCY] = result.cost.currency
-        if result.usage is not None:
-            found |= self._of_usage(result.usage)
+        return found
+
+    def _of_the_bill(self, bill: Answer | Failure | Attempt) -> dict[str, Any]:
+        found: dict[str, Any] = {names.CERTAINTY: bill.certainty.value}
+        if bill.cost is not None:
+            found[names.COST_NANOS] = bill.cost.nano_units
+            found[names.CURRENCY] = bill.cost.currency
+        if bill.usage is not None:
+            found |= self._of_usage(bill.usage)
         return found
 
     def _of_usage(self, usage: Usage) -> dict[str, Any]:
