@@ -93,6 +93,8 @@ class CompleteOptions(TypedDict, total=False):
     """How far the instructions in `system` can be trusted."""
     system_cache_breakpoint: CacheBreakpoint | None
     """The provider is to keep the prompt up to the end of `system` in its cache."""
+    affinity_key: str | None
+    """What the call has in common with those that should meet the same prompt cache, such as a conversation's id."""
     end_user_id: str | None
     """The person for whom the caller asks, as an id that names nobody, such as a hash."""
 
@@ -258,6 +260,7 @@ def _request(
     system_trust: Trust | str | None = None,
     system_cache_breakpoint: CacheBreakpoint | None = None,
     end_user_id: str | None = None,
+    affinity_key: str | None = None,
 ) -> CompleteRequest:
     if prompt is not None and native_json is not None:
         message = "give a prompt or native_json, not both"
@@ -288,6 +291,7 @@ def _request(
         system_trust=_wire.TRUST.number(system_trust),
         system_cache_breakpoint=_breakpoint(system_cache_breakpoint),
         end_user_id=end_user_id or "",
+        affinity_key=affinity_key or "",
     )
     if native_json is not None:
         request.native_json = _json_text(native_json)
@@ -426,4 +430,6 @@ def _tool_call(call: ToolCall) -> message_pb2.ToolCall:
 
 
 def _continuation(continuation: Continuation) -> message_pb2.Continuation:
-    return message_pb2.Continuation(provider=continuation.provider, state_json=continuation.state_json)
+    return message_pb2.Continuation(
+        provider=continuation.provider, state_json=continuation.state_json, target=continuation.target
+    )

@@ -55,6 +55,16 @@ def attempts_from(protos: Iterable[error_pb2.Attempt]) -> tuple[results.Attempt,
     return tuple(_attempt(each) for each in protos)
 
 
+def passed_over_from(protos: Iterable[error_pb2.PassedOver]) -> tuple[results.PassedOver, ...]:
+    """Return the targets that a call was not sent to."""
+    return tuple(
+        results.PassedOver(
+            target=each.target, reason=_wire.PASS_REASON.member(each.reason), detail=each.detail
+        )
+        for each in protos
+    )
+
+
 def _attempt(proto: error_pb2.Attempt) -> results.Attempt:
     return results.Attempt(
         number=proto.number,
@@ -149,6 +159,7 @@ def completion_from(proto: completion_pb2.Completion) -> results.Completion:
         estimated_output_tokens=(
             proto.estimated_output_tokens if proto.HasField("estimated_output_tokens") else None
         ),
+        passed_over=passed_over_from(proto.passed_over),
         proto=proto,
     )
 
@@ -160,7 +171,7 @@ def _tool_call(proto: message_pb2.ToolCall) -> ToolCall:
 
 
 def _continuation(proto: message_pb2.Continuation) -> Continuation:
-    return Continuation(provider=proto.provider, state_json=proto.state_json)
+    return Continuation(provider=proto.provider, state_json=proto.state_json, target=proto.target)
 
 
 def timings_from(proto: completion_pb2.Timings) -> results.Timings:
@@ -214,7 +225,21 @@ def model_from(proto: model_service_pb2.Model) -> results.Model:
         max_sensitivity=_wire.SENSITIVITY.member(proto.max_sensitivity),
         price=_price(proto.price) if proto.HasField("price") else None,
         task=_wire.MODEL_TASK.member(proto.task),
+        targets=tuple(_target(each) for each in proto.targets),
+        strategy=_wire.TARGET_STRATEGY.member(proto.strategy),
         proto=proto,
+    )
+
+
+def _target(proto: model_service_pb2.ModelTarget) -> results.ModelTarget:
+    return results.ModelTarget(
+        name=proto.name,
+        provider=proto.provider,
+        provider_kind=proto.provider_kind,
+        provider_model=proto.provider_model,
+        weight=proto.weight,
+        max_sensitivity=_wire.SENSITIVITY.member(proto.max_sensitivity),
+        price=_price(proto.price) if proto.HasField("price") else None,
     )
 
 
@@ -291,6 +316,7 @@ def embeddings_from(proto: embedding_pb2.Embeddings) -> results.Embeddings:
         replayed=proto.replayed,
         settled=proto.settled,
         timings=timings_from(proto.timings),
+        passed_over=passed_over_from(proto.passed_over),
         proto=proto,
     )
 

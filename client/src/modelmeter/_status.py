@@ -16,7 +16,15 @@ from google.rpc import error_details_pb2, status_pb2
 from . import _wire
 from ._error_table import ERROR_ROWS
 from ._lost import CallRecord, error_without_outcome
-from ._results import additional_usage_from, attempts_from, cost_from, has_outcome, standings_from, usage_from
+from ._results import (
+    additional_usage_from,
+    attempts_from,
+    cost_from,
+    has_outcome,
+    passed_over_from,
+    standings_from,
+    usage_from,
+)
 from .enums import Disposition, EffectOutcome, ErrorKind
 from .errors import FieldViolation, ModelmeterError
 from .v1 import error_pb2
@@ -139,6 +147,7 @@ def _told(
         provider_response_id=proto.provider_response_id,
         attempts=attempts_from(proto.attempts),
         attempts_total=proto.attempts_total,
+        passed_over=passed_over_from(proto.passed_over),
         call_id=proto.call_id or record.call_id,
         violations=_violations(details),
         reason=_reason(details),

@@ -220,6 +220,35 @@ class ModelTask(_Word):
 
 
 @unique
+class TargetStrategy(_Word):
+    """How a target is chosen for a call."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    """The model has no targets."""
+    ORDERED = "ORDERED"
+    """The first one that is well."""
+    WEIGHTED = "WEIGHTED"
+    """Each one for its share of the calls."""
+    LEAST_LOADED = "LEAST_LOADED"
+    """The one with the fewest calls under way, by its weight."""
+
+
+@unique
+class PassReason(_Word):
+    """Why a call was not sent to one of its model's targets."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    OPEN = "OPEN"
+    """It has failed too often of late."""
+    RESTING = "RESTING"
+    """It has asked to be left alone for a while, as with a rate limit."""
+    CANNOT = "CANNOT"
+    """It cannot take the request."""
+    CONTINUATION = "CONTINUATION"
+    """It cannot read the continuation, which another provider instance issued."""
+
+
+@unique
 class EmbeddingInputType(_Word):
     """What vectors are for. A provider that does not name it refuses it."""
 

@@ -37,7 +37,7 @@ import grpc
 
 from .enums import Cause, Certainty, Disposition, EffectOutcome, ErrorKind, Stage
 from .records import LedgerCall
-from .results import AdditionalUsage, Attempt, Cost, Standing, Usage
+from .results import AdditionalUsage, Attempt, Cost, PassedOver, Standing, Usage
 from .v1 import error_pb2
 
 
@@ -106,6 +106,8 @@ class ModelmeterError(Exception):
     """The last provider requests of the call, at most 8."""
     attempts_total: int = 0
     """How many provider requests the call made; 0 when it was refused before dispatch or nobody told."""
+    passed_over: tuple[PassedOver, ...] = ()
+    """The targets that were passed over, at most 8."""
     call_id: str = ""
     """The call's id. Empty for an RPC that calls no model."""
     violations: tuple[FieldViolation, ...] = ()

@@ -101,6 +101,8 @@ class Continuation:
     """The provider kind that issued it, such as `anthropic`. Another kind refuses it."""
     state_json: str
     """The state as JSON text."""
+    target: str = ""
+    """The provider instance that issued it, the only one that a model with targets sends it back to."""
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,12 @@ from .enums import (
     ErrorKind,
     Finish,
     ModelTask,
+    PassReason,
     ReasoningEffort,
     SchemaMode,
     Sensitivity,
     Stage,
+    TargetStrategy,
     Trust,
 )
 from .messages import Continuation, Message, ToolCall
@@ -140,6 +142,18 @@ class Attempt:
     """Seconds from the end of the attempt before to the start of this one."""
     cost: Cost | None = None
     """What it cost, where a price is known and usage was told."""
+
+
+@dataclass(frozen=True)
+class PassedOver:
+    """A target that a call was not sent to although it came before the one that was asked last."""
+
+    target: str
+    """The target, as `Attempt.target` names it."""
+    reason: PassReason
+    """Why it was passed over."""
+    detail: str
+    """One clause for a person."""
 
 
 @dataclass(frozen=True)
@@ -267,6 +281,8 @@ class Completion:
     """The tier the provider says it served the call in."""
     estimated_output_tokens: int | None
     """Output tokens counted from the text, beside AT_LEAST and UNKNOWN only; never part of `usage`."""
+    passed_over: tuple[PassedOver, ...]
+    """The targets that were passed over, at most 8."""
     proto: completion_pb2.Completion = field(repr=False, compare=False)
     """The message as it came."""
 
@@ -351,6 +367,26 @@ class Price:
 
 
 @dataclass(frozen=True)
+class ModelTarget:
+    """One of the places that a model's calls may be sent to."""
+
+    name: str
+    """Its name, as answers and errors tell it: `instance/model`."""
+    provider: str
+    """The provider instance."""
+    provider_kind: str
+    """The provider's kind."""
+    provider_model: str
+    """The model in the provider's own spelling."""
+    weight: int
+    """Its share of the calls, against the other targets'."""
+    max_sensitivity: Sensitivity
+    """The most confidential prompt that it may see."""
+    price: Price | None
+    """What it costs there; None when the deployment has no price for it."""
+
+
+@dataclass(frozen=True)
 class Model:
     """A model that the deployment serves."""
 
@@ -374,6 +410,10 @@ class Model:
     """What it costs; None when the deployment has no price for it."""
     task: ModelTask
     """What it is for. Of an embedding model, capabilities, output limit and schema mode say nothing."""
+    targets: tuple[ModelTarget, ...]
+    """Where its calls may be sent; empty for a model with a provider of its own."""
+    strategy: TargetStrategy
+    """How one of `targets` is chosen."""
     proto: model_service_pb2.Model = field(repr=False, compare=False)
     """The message as it came."""
 
@@ -442,5 +482,7 @@ class Embeddings:
     """True when the bill is durably booked."""
     timings: Timings
     """Where the time went; there is no first token."""
+    passed_over: tuple[PassedOver, ...]
+    """The targets that were passed over, at most 8."""
     proto: embedding_pb2.Embeddings = field(repr=False, compare=False)
     """The message as it came."""

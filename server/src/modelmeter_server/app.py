@@ -41,10 +41,19 @@ from .telemetry.observation import Telemetry
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from .config import IdentitySettings, JwtSettings, LedgerSettings, ProviderSettings, Settings
+    from .config import (
+        IdentitySettings,
+        JwtSettings,
+        LedgerSettings,
+        ModelSettings,
+        ProviderSettings,
+        Settings,
+    )
+    from .core.models import ModelSpec
     from .drivers.authentication import Authenticator
     from .drivers.driver import Driver
     from .drivers.http_driver import WireFormat
+    from .engine.breaker import BreakerRules
     from .engine.recorder import Recorder
     from .ledger.replies import SoftLimit
 
@@ -66,6 +75,7 @@ class App:
             max_concurrent_calls=settings.server.max_concurrent_calls,
             telemetry=self.telemetry,
         )
+        self.engine.targets.reconfigure(breaker_rules(settings, self.engine.catalog))
         self.telemetry.ask_in_flight(lambda: self.engine.calls_in_flight)
         identity = settings.identity
         self.server = RpcServer(
@@ -258,16 +268,25 @@ def _authenticator(provider: ProviderSettings, wire: WireFormat) -> Authenticato
 
 def make_catalog(settings: Settings, drivers: dict[str, Driver]) -> Catalog:
     """Return the models that callers may ask for."""
-    models = [
-        each.spec(drivers[each.provider].kind, drivers[each.provider].capabilities)
-        for each in settings.models
-    ]
+
+    def spec_of(model: ModelSettings) -> ModelSpec:
+        driver = drivers[model.provider]
+        return model.spec(driver.kind, driver.capabilities)
+
+    models = [*map(spec_of, settings.models), *(each.spec(spec_of) for each in settings.routes)]
     direct = {
         each.name: (drivers[each.name].kind, drivers[each.name].capabilities)
         for each in settings.providers
         if each.allow_direct_models
     }
     return Catalog(models, direct)
+
+
+def breaker_rules(settings: Settings, catalog: Catalog) -> dict[str, BreakerRules]:
+    """Return by which rules each target of a model with targets is watched, by the target's name."""
+    rules = {each.name: each.breaker for each in settings.providers}
+    routes = [each.route for each in catalog.routed if each.route is not None]
+    return {each.name: rules[each.model.provider] for route in routes for each in route.targets}
 
 
 @asynccontextmanager

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Cost,
         Embeddings,
         Model,
+        PassedOver,
         Price,
         Timings,
         TokenCount,
@@ -70,6 +71,7 @@ def of_completion(completion: Completion) -> Rows:
         ("finish", stop + (", truncated" if completion.truncated else "")),
         *_figures(completion),
         ("replayed", _REPLAYED if completion.replayed else ""),
+        *_ways(completion.passed_over, completion.attempts),
         ("time", times(completion.timings)),
         ("call id", completion.call_id),
     ]
@@ -98,6 +100,7 @@ def of_embeddings(answer: Embeddings) -> Rows:
         ("certainty", f"{answer.certainty.value}: {_SURENESS.get(answer.certainty, 'not said')}"),
         ("cost", money(answer.cost)),
         ("replayed", _REPLAYED if answer.replayed else ""),
+        *_ways(answer.passed_over, answer.attempts),
         ("time", times(answer.timings)),
         ("call id", answer.call_id),
     ]
@@ -117,6 +120,7 @@ def of_error(error: ModelmeterError) -> Rows:
         ("model", _asked(error)),
         ("happened", f"{error.disposition.value}, ended by {error.cause.value}{stage}"),
         *_figures(error),
+        *_ways(error.passed_over, error.attempts),
         ("repeat", _advice(error)),
         ("provider", _provider_said(error)),
         ("call id", error.call_id),
@@ -175,6 +179,14 @@ def booked(amount: Amount, currency: str) -> str:
     return f"{amount.tokens:,} {'token' if amount.tokens == 1 else 'tokens'}{price}"
 
 
+def _ways(passed_over: tuple[PassedOver, ...], attempts: tuple[Attempt, ...]) -> Rows:
+    """Return who was passed over, and every request where there were several or the last was not the first choice."""
+    rows = [("passed over", f"{each.target}: {each.reason.value}, {each.detail}") for each in passed_over]
+    if len(attempts) > 1:
+        rows += [(f"attempt {each.number}", _attempt(each)) for each in attempts]
+    return rows
+
+
 def _attempt(attempt: Attempt) -> str:
     ended = "answered" if attempt.kind is ErrorKind.UNSPECIFIED else attempt.kind.value
     elapsed = "" if attempt.elapsed is None else f" in {attempt.elapsed:.3f} s"
@@ -211,12 +223,12 @@ def of_model(model: Model) -> Rows:
     if model.task is ModelTask.EMBEDDING:
         rows = [
             ("task", "embedding"),
-            ("provider", f"{model.provider} ({model.provider_kind}), {model.provider_model}"),
+            *_places(model),
             ("sensitivity", f"up to {model.max_sensitivity.value}"),
         ]
         return [*rows, *of_price(model.price)]
     rows = [
-        ("provider", f"{model.provider} ({model.provider_kind}), {model.provider_model}"),
+        *_places(model),
         ("most output", f"{model.max_output_tokens:,} tokens, unless a call says otherwise"),
         ("schema", _words(able.schema_modes, model.default_schema_mode)),
         (
@@ -229,6 +241,17 @@ def of_model(model: Model) -> Rows:
         ("sensitivity", f"up to {model.max_sensitivity.value}"),
     ]
     return [*rows, *of_price(model.price)]
+
+
+def _places(model: Model) -> Rows:
+    """Return who serves a model: its provider, or its targets, each with its price where they differ in it."""
+    if not model.targets:
+        return [("provider", f"{model.provider} ({model.provider_kind}), {model.provider_model}")]
+    rows = [("targets", model.strategy.value.lower().replace("_", " "))]
+    for each in model.targets:
+        price = "" if model.price is not None or each.price is None else f", {rates(each.price)} per million"
+        rows.append((f"weight {each.weight}", f"{each.name} ({each.provider_kind}){price}"))
+    return rows
 
 
 def _words(modes: tuple[SchemaMode, ...], default: SchemaMode) -> str:

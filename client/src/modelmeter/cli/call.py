@@ -60,6 +60,9 @@ _EFFORTS = [effort.value.lower() for effort in ReasoningEffort if effort is not 
 @click.option(
     "--cache-system", is_flag=True, help="Let the provider keep tools and instructions in its prompt cache."
 )
+@click.option(
+    "--affinity", metavar="KEY", help="What calls that should meet the same prompt cache have in common."
+)
 @click.option("--end-user", metavar="ID", help="The person asked for, as an id that names nobody.")
 @click.option(
     "--provider-options",
@@ -90,6 +93,7 @@ def call(
     temperature: float | None,
     effort: str | None,
     cache_system: bool,
+    affinity: str | None,
     end_user: str | None,
     provider_options: str | None,
     call_id: uuid.UUID | None,
@@ -122,6 +126,7 @@ def call(
         "temperature": temperature,
         "reasoning_effort": effort,
         "system_cache_breakpoint": CacheBreakpoint() if cache_system else None,
+        "affinity_key": affinity,
         "end_user_id": end_user,
         "provider_options": read_json(provider_options, "--provider-options"),
         "call_id": call_id,

@@ -184,6 +184,7 @@ class Completion(_message.Message):
     TIMINGS_FIELD_NUMBER: _builtins.int
     SERVICE_TIER_FIELD_NUMBER: _builtins.int
     ESTIMATED_OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    PASSED_OVER_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The answer's text; reasoning is not in it. With a forced schema tool: the raw argument text."""
     certainty: _usage_pb2.Certainty.ValueType
@@ -203,7 +204,7 @@ class Completion(_message.Message):
     model_served: _builtins.str
     """The model that the provider says served the call; empty when it did not say."""
     target: _builtins.str
-    """The provider instance that answered."""
+    """The provider instance that answered; of a model with targets the target that did, as `instance/model`."""
     provider_response_id: _builtins.str
     """The provider's id of the answer; empty when none was told."""
     provider_request_id: _builtins.str
@@ -260,6 +261,10 @@ class Completion(_message.Message):
     def timings(self) -> Global___Timings:
         """Where the time went."""
 
+    @_builtins.property
+    def passed_over(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.PassedOver]:
+        """The targets that were passed over, in the order in which the call would have had them, at most 8."""
+
     def __init__(
         self,
         *,
@@ -290,10 +295,11 @@ class Completion(_message.Message):
         timings: Global___Timings | None = ...,
         service_tier: _builtins.str = ...,
         estimated_output_tokens: _builtins.int | None = ...,
+        passed_over: _abc.Iterable[_error_pb2.PassedOver] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens", "_structured_json", b"_structured_json", "continuation", b"continuation", "cost", b"cost", "estimated_output_tokens", b"estimated_output_tokens", "structured_json", b"structured_json", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens", "_structured_json", b"_structured_json", "additional_usage", b"additional_usage", "attempts", b"attempts", "attempts_total", b"attempts_total", "call_id", b"call_id", "certainty", b"certainty", "continuation", b"continuation", "cost", b"cost", "estimated_output_tokens", b"estimated_output_tokens", "finish", b"finish", "hosted_tools", b"hosted_tools", "model_asked", b"model_asked", "model_served", b"model_served", "provider_request_id", b"provider_request_id", "provider_response_id", b"provider_response_id", "replayed", b"replayed", "sensitivity", b"sensitivity", "service_tier", b"service_tier", "settled", b"settled", "stop_reason", b"stop_reason", "structured_json", b"structured_json", "target", b"target", "text", b"text", "timings", b"timings", "tool_calls", b"tool_calls", "truncated", b"truncated", "trust", b"trust", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens", "_structured_json", b"_structured_json", "additional_usage", b"additional_usage", "attempts", b"attempts", "attempts_total", b"attempts_total", "call_id", b"call_id", "certainty", b"certainty", "continuation", b"continuation", "cost", b"cost", "estimated_output_tokens", b"estimated_output_tokens", "finish", b"finish", "hosted_tools", b"hosted_tools", "model_asked", b"model_asked", "model_served", b"model_served", "passed_over", b"passed_over", "provider_request_id", b"provider_request_id", "provider_response_id", b"provider_response_id", "replayed", b"replayed", "sensitivity", b"sensitivity", "service_tier", b"service_tier", "settled", b"settled", "stop_reason", b"stop_reason", "structured_json", b"structured_json", "target", b"target", "text", b"text", "timings", b"timings", "tool_calls", b"tool_calls", "truncated", b"truncated", "trust", b"trust", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__estimated_output_tokens: _TypeAlias = _typing.Literal["estimated_output_tokens"]  # noqa: Y015
     _WhichOneofArgType__estimated_output_tokens: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens"]  # noqa: Y015
@@ -320,7 +326,7 @@ class CompletionStarted(_message.Message):
     model_asked: _builtins.str
     """The model as the caller asked for it."""
     target: _builtins.str
-    """The provider instance that was asked."""
+    """The provider instance that was asked; of a model with targets the first target that was."""
     def __init__(
         self,
         *,

@@ -107,6 +107,7 @@ class Embeddings(_message.Message):
     REPLAYED_FIELD_NUMBER: _builtins.int
     SETTLED_FIELD_NUMBER: _builtins.int
     TIMINGS_FIELD_NUMBER: _builtins.int
+    PASSED_OVER_FIELD_NUMBER: _builtins.int
     dimensions: _builtins.int
     """Components of each vector."""
     revision: _builtins.str
@@ -120,7 +121,7 @@ class Embeddings(_message.Message):
     model_served: _builtins.str
     """The model that the provider says served the call; empty when it did not say."""
     target: _builtins.str
-    """The provider instance that answered."""
+    """The provider instance that answered; of a model with targets the target that did, as `instance/model`."""
     provider_response_id: _builtins.str
     """The provider's id of the answer; empty when none was told."""
     provider_request_id: _builtins.str
@@ -157,6 +158,10 @@ class Embeddings(_message.Message):
     def timings(self) -> _completion_pb2.Timings:
         """Where the time went; there is no first token."""
 
+    @_builtins.property
+    def passed_over(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.PassedOver]:
+        """The targets that were passed over, in the order in which the call would have had them, at most 8."""
+
     def __init__(
         self,
         *,
@@ -178,10 +183,11 @@ class Embeddings(_message.Message):
         replayed: _builtins.bool = ...,
         settled: _builtins.bool = ...,
         timings: _completion_pb2.Timings | None = ...,
+        passed_over: _abc.Iterable[_error_pb2.PassedOver] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "attempts_total", b"attempts_total", "call_id", b"call_id", "certainty", b"certainty", "cost", b"cost", "dimensions", b"dimensions", "model_asked", b"model_asked", "model_served", b"model_served", "provider_request_id", b"provider_request_id", "provider_response_id", b"provider_response_id", "replayed", b"replayed", "revision", b"revision", "sensitivity", b"sensitivity", "settled", b"settled", "target", b"target", "timings", b"timings", "usage", b"usage", "vectors", b"vectors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "attempts_total", b"attempts_total", "call_id", b"call_id", "certainty", b"certainty", "cost", b"cost", "dimensions", b"dimensions", "model_asked", b"model_asked", "model_served", b"model_served", "passed_over", b"passed_over", "provider_request_id", b"provider_request_id", "provider_response_id", b"provider_response_id", "replayed", b"replayed", "revision", b"revision", "sensitivity", b"sensitivity", "settled", b"settled", "target", b"target", "timings", b"timings", "usage", b"usage", "vectors", b"vectors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -230,6 +230,38 @@ DISPOSITION_IN_DOUBT: Disposition.ValueType  # 3
 """It was dispatched and the server died; used by the ledger alone."""
 Global___Disposition: _TypeAlias = Disposition  # noqa: Y015
 
+class _PassReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PassReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PassReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PASS_REASON_UNSPECIFIED: _PassReason.ValueType  # 0
+    """Not said."""
+    PASS_REASON_OPEN: _PassReason.ValueType  # 1
+    """It has failed too often of late: its breaker is open, or lets no more than a few calls try it."""
+    PASS_REASON_RESTING: _PassReason.ValueType  # 2
+    """It has asked to be left alone for a while, as with a rate limit."""
+    PASS_REASON_CANNOT: _PassReason.ValueType  # 3
+    """It cannot take the request: `detail` says what of it."""
+    PASS_REASON_CONTINUATION: _PassReason.ValueType  # 4
+    """It cannot read the request's continuation, which another provider instance issued."""
+
+class PassReason(_PassReason, metaclass=_PassReasonEnumTypeWrapper):
+    """Why a call was not sent to one of its model's targets."""
+
+PASS_REASON_UNSPECIFIED: PassReason.ValueType  # 0
+"""Not said."""
+PASS_REASON_OPEN: PassReason.ValueType  # 1
+"""It has failed too often of late: its breaker is open, or lets no more than a few calls try it."""
+PASS_REASON_RESTING: PassReason.ValueType  # 2
+"""It has asked to be left alone for a while, as with a rate limit."""
+PASS_REASON_CANNOT: PassReason.ValueType  # 3
+"""It cannot take the request: `detail` says what of it."""
+PASS_REASON_CONTINUATION: PassReason.ValueType  # 4
+"""It cannot read the request's continuation, which another provider instance issued."""
+Global___PassReason: _TypeAlias = PassReason  # noqa: Y015
+
 @_typing.final
 class Attempt(_message.Message):
     """One provider request of a call."""
@@ -252,7 +284,7 @@ class Attempt(_message.Message):
     number: _builtins.int
     """1 for the first attempt of the call."""
     target: _builtins.str
-    """The provider instance that was asked, as configured."""
+    """The provider instance that was asked, as configured; of a model with targets the target, as `instance/model`."""
     kind: Global___ErrorKind.ValueType
     """How the attempt failed; UNSPECIFIED when it answered."""
     cause: Global___Cause.ValueType
@@ -311,6 +343,38 @@ class Attempt(_message.Message):
 Global___Attempt: _TypeAlias = Attempt  # noqa: Y015
 
 @_typing.final
+class PassedOver(_message.Message):
+    """A target that a call was not sent to although it came before the one that was asked last. No provider request: those
+    are attempts.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGET_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    target: _builtins.str
+    """The target, as `Attempt.target` names it."""
+    reason: Global___PassReason.ValueType
+    """Why it was passed over."""
+    detail: _builtins.str
+    """One clause for a person, at most 200 bytes."""
+    def __init__(
+        self,
+        *,
+        target: _builtins.str = ...,
+        reason: Global___PassReason.ValueType = ...,
+        detail: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "reason", b"reason", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PassedOver: _TypeAlias = PassedOver  # noqa: Y015
+
+@_typing.final
 class ModelError(_message.Message):
     """A failed call and its bill. Stands in the details of the gRPC status, and in the last event of a stream.
 
@@ -345,6 +409,7 @@ class ModelError(_message.Message):
     SERVICE_TIER_FIELD_NUMBER: _builtins.int
     STANDINGS_FIELD_NUMBER: _builtins.int
     DIFFERING_FIELD_FIELD_NUMBER: _builtins.int
+    PASSED_OVER_FIELD_NUMBER: _builtins.int
     kind: Global___ErrorKind.ValueType
     """What kind of failure it is."""
     cause: Global___Cause.ValueType
@@ -356,7 +421,9 @@ class ModelError(_message.Message):
     model_served: _builtins.str
     """The model that the provider says served the call; empty when it did not say."""
     target: _builtins.str
-    """The provider instance that was asked; empty when none was."""
+    """The provider instance that was asked; of a model with targets the target that was asked last, as `instance/model`.
+    Empty when none was.
+    """
     message: _builtins.str
     """One sentence for a person, at most 512 bytes. For programs there are the other fields."""
     certainty: _usage_pb2.Certainty.ValueType
@@ -411,6 +478,10 @@ class ModelError(_message.Message):
     def standings(self) -> _containers.RepeatedCompositeFieldContainer[Global___CeilingStanding]:
         """For CEILING: where the subjects of the ceilings without room stand, at most 8."""
 
+    @_builtins.property
+    def passed_over(self) -> _containers.RepeatedCompositeFieldContainer[Global___PassedOver]:
+        """The targets that were passed over, in the order in which the call would have had them, at most 8."""
+
     def __init__(
         self,
         *,
@@ -440,10 +511,11 @@ class ModelError(_message.Message):
         service_tier: _builtins.str = ...,
         standings: _abc.Iterable[Global___CeilingStanding] | None = ...,
         differing_field: _builtins.str = ...,
+        passed_over: _abc.Iterable[Global___PassedOver] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens", "_http_status", b"_http_status", "cost", b"cost", "estimated_output_tokens", b"estimated_output_tokens", "http_status", b"http_status", "retry_after", b"retry_after", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens", "_http_status", b"_http_status", "additional_usage", b"additional_usage", "attempts", b"attempts", "attempts_total", b"attempts_total", "call_id", b"call_id", "cause", b"cause", "certainty", b"certainty", "cost", b"cost", "differing_field", b"differing_field", "disposition", b"disposition", "estimated_output_tokens", b"estimated_output_tokens", "http_status", b"http_status", "kind", b"kind", "may_have_generated", b"may_have_generated", "message", b"message", "model_asked", b"model_asked", "model_served", b"model_served", "provider_code", b"provider_code", "provider_request_id", b"provider_request_id", "provider_response_id", b"provider_response_id", "retry_after", b"retry_after", "retryable", b"retryable", "service_tier", b"service_tier", "stage", b"stage", "standings", b"standings", "target", b"target", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens", "_http_status", b"_http_status", "additional_usage", b"additional_usage", "attempts", b"attempts", "attempts_total", b"attempts_total", "call_id", b"call_id", "cause", b"cause", "certainty", b"certainty", "cost", b"cost", "differing_field", b"differing_field", "disposition", b"disposition", "estimated_output_tokens", b"estimated_output_tokens", "http_status", b"http_status", "kind", b"kind", "may_have_generated", b"may_have_generated", "message", b"message", "model_asked", b"model_asked", "model_served", b"model_served", "passed_over", b"passed_over", "provider_code", b"provider_code", "provider_request_id", b"provider_request_id", "provider_response_id", b"provider_response_id", "retry_after", b"retry_after", "retryable", b"retryable", "service_tier", b"service_tier", "stage", b"stage", "standings", b"standings", "target", b"target", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__estimated_output_tokens: _TypeAlias = _typing.Literal["estimated_output_tokens"]  # noqa: Y015
     _WhichOneofArgType__estimated_output_tokens: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens"]  # noqa: Y015

@@ -432,19 +432,25 @@ class Continuation(_message.Message):
 
     PROVIDER_FIELD_NUMBER: _builtins.int
     STATE_JSON_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
     provider: _builtins.str
     """The provider kind that issued it, such as `anthropic`. Another kind refuses it."""
     state_json: _builtins.str
     """The state as JSON text: an array of the provider's own turns."""
+    target: _builtins.str
+    """The provider instance that issued it. Providers sign and encrypt what they hand out, so a model with targets sends it
+    back there and to no other. Send it as the answer had it; a model with several instances of the kind refuses it without.
+    """
     def __init__(
         self,
         *,
         provider: _builtins.str = ...,
         state_json: _builtins.str = ...,
+        target: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["provider", b"provider", "state_json", b"state_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["provider", b"provider", "state_json", b"state_json", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -118,6 +118,34 @@ MODEL_TASK_EMBEDDING: ModelTask.ValueType  # 2
 """`Embed`."""
 Global___ModelTask: _TypeAlias = ModelTask  # noqa: Y015
 
+class _TargetStrategy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TargetStrategyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TargetStrategy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TARGET_STRATEGY_UNSPECIFIED: _TargetStrategy.ValueType  # 0
+    """The model has no targets."""
+    TARGET_STRATEGY_ORDERED: _TargetStrategy.ValueType  # 1
+    """The first one that is well."""
+    TARGET_STRATEGY_WEIGHTED: _TargetStrategy.ValueType  # 2
+    """Each one for its share of the calls."""
+    TARGET_STRATEGY_LEAST_LOADED: _TargetStrategy.ValueType  # 3
+    """The one with the fewest calls under way, by its weight."""
+
+class TargetStrategy(_TargetStrategy, metaclass=_TargetStrategyEnumTypeWrapper):
+    """How a target is chosen for a call."""
+
+TARGET_STRATEGY_UNSPECIFIED: TargetStrategy.ValueType  # 0
+"""The model has no targets."""
+TARGET_STRATEGY_ORDERED: TargetStrategy.ValueType  # 1
+"""The first one that is well."""
+TARGET_STRATEGY_WEIGHTED: TargetStrategy.ValueType  # 2
+"""Each one for its share of the calls."""
+TARGET_STRATEGY_LEAST_LOADED: TargetStrategy.ValueType  # 3
+"""The one with the fewest calls under way, by its weight."""
+Global___TargetStrategy: _TypeAlias = TargetStrategy  # noqa: Y015
+
 @_typing.final
 class Messages(_message.Message):
     """A prompt as typed messages."""
@@ -322,6 +350,7 @@ class CompleteRequest(_message.Message):
     SYSTEM_CACHE_BREAKPOINT_FIELD_NUMBER: _builtins.int
     END_USER_ID_FIELD_NUMBER: _builtins.int
     REPLAY_ONLY_FIELD_NUMBER: _builtins.int
+    AFFINITY_KEY_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """An alias of the deployment, or `provider/model`, split at the first slash."""
     text: _builtins.str
@@ -368,6 +397,11 @@ class CompleteRequest(_message.Message):
     """
     replay_only: _builtins.bool
     """Answer from the journal only: a call that it does not hold is NOT_FOUND with kind REPLAY_MISS, and nothing is bought."""
+    affinity_key: _builtins.str
+    """What the call has in common with those that should meet the same prompt cache, such as the id of a conversation: up
+    to 256 characters. A model with weighted or least-loaded targets keeps its calls at one target as long as that is
+    well. Empty: each call by itself, or by its run where the model says so. It changes no answer and is not sent.
+    """
     @_builtins.property
     def messages(self) -> Global___Messages:
         """A conversation in typed messages."""
@@ -441,10 +475,11 @@ class CompleteRequest(_message.Message):
         system_cache_breakpoint: _message_pb2.CacheBreakpoint | None = ...,
         end_user_id: _builtins.str = ...,
         replay_only: _builtins.bool = ...,
+        affinity_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "ceiling", b"ceiling", "continuation", b"continuation", "effect", b"effect", "max_output_tokens", b"max_output_tokens", "messages", b"messages", "native_json", b"native_json", "prompt", b"prompt", "retry_policy", b"retry_policy", "seed", b"seed", "system_cache_breakpoint", b"system_cache_breakpoint", "temperature", b"temperature", "text", b"text", "tool_choice", b"tool_choice", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "call_id", b"call_id", "ceiling", b"ceiling", "continuation", b"continuation", "effect", b"effect", "end_user_id", b"end_user_id", "labels", b"labels", "max_output_tokens", b"max_output_tokens", "messages", b"messages", "model", b"model", "native_json", b"native_json", "output_schema_json", b"output_schema_json", "prompt", b"prompt", "provider_options_json", b"provider_options_json", "reasoning_effort", b"reasoning_effort", "replay_only", b"replay_only", "retry_policy", b"retry_policy", "schema_mode", b"schema_mode", "seed", b"seed", "sensitivity", b"sensitivity", "stop_sequences", b"stop_sequences", "system", b"system", "system_cache_breakpoint", b"system_cache_breakpoint", "system_trust", b"system_trust", "temperature", b"temperature", "text", b"text", "tool_choice", b"tool_choice", "tools", b"tools", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "affinity_key", b"affinity_key", "call_id", b"call_id", "ceiling", b"ceiling", "continuation", b"continuation", "effect", b"effect", "end_user_id", b"end_user_id", "labels", b"labels", "max_output_tokens", b"max_output_tokens", "messages", b"messages", "model", b"model", "native_json", b"native_json", "output_schema_json", b"output_schema_json", "prompt", b"prompt", "provider_options_json", b"provider_options_json", "reasoning_effort", b"reasoning_effort", "replay_only", b"replay_only", "retry_policy", b"retry_policy", "schema_mode", b"schema_mode", "seed", b"seed", "sensitivity", b"sensitivity", "stop_sequences", b"stop_sequences", "system", b"system", "system_cache_breakpoint", b"system_cache_breakpoint", "system_trust", b"system_trust", "temperature", b"temperature", "text", b"text", "tool_choice", b"tool_choice", "tools", b"tools", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_output_tokens: _TypeAlias = _typing.Literal["max_output_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_output_tokens: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens"]  # noqa: Y015
@@ -940,6 +975,54 @@ class EmbedResponse(_message.Message):
 Global___EmbedResponse: _TypeAlias = EmbedResponse  # noqa: Y015
 
 @_typing.final
+class ModelTarget(_message.Message):
+    """One of the places that a model's calls may be sent to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PROVIDER_FIELD_NUMBER: _builtins.int
+    PROVIDER_KIND_FIELD_NUMBER: _builtins.int
+    PROVIDER_MODEL_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    MAX_SENSITIVITY_FIELD_NUMBER: _builtins.int
+    PRICE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name, as answers and errors tell it: `instance/model`."""
+    provider: _builtins.str
+    """The provider instance, as configured."""
+    provider_kind: _builtins.str
+    """The provider's kind, such as `anthropic`."""
+    provider_model: _builtins.str
+    """The model in the provider's own spelling."""
+    weight: _builtins.int
+    """Its share of the calls, against the other targets'."""
+    max_sensitivity: _message_pb2.Sensitivity.ValueType
+    """The most confidential prompt that it may see."""
+    @_builtins.property
+    def price(self) -> Global___Price:
+        """What it costs there; absent when the deployment has no price for it."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        provider: _builtins.str = ...,
+        provider_kind: _builtins.str = ...,
+        provider_model: _builtins.str = ...,
+        weight: _builtins.int = ...,
+        max_sensitivity: _message_pb2.Sensitivity.ValueType = ...,
+        price: Global___Price | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["price", b"price"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_sensitivity", b"max_sensitivity", "name", b"name", "price", b"price", "provider", b"provider", "provider_kind", b"provider_kind", "provider_model", b"provider_model", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelTarget: _TypeAlias = ModelTarget  # noqa: Y015
+
+@_typing.final
 class ModelCapabilities(_message.Message):
     """What a model can do."""
 
@@ -1131,14 +1214,16 @@ class Model(_message.Message):
     MAX_SENSITIVITY_FIELD_NUMBER: _builtins.int
     PRICE_FIELD_NUMBER: _builtins.int
     TASK_FIELD_NUMBER: _builtins.int
+    TARGETS_FIELD_NUMBER: _builtins.int
+    STRATEGY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name that callers use: an alias, or `provider/model`."""
     provider: _builtins.str
-    """The provider instance that serves it, as configured."""
+    """The provider instance that serves it, as configured; empty for a model with targets."""
     provider_kind: _builtins.str
-    """The provider's kind, such as `anthropic`."""
+    """The provider's kind, such as `anthropic`; empty for targets of several kinds."""
     provider_model: _builtins.str
-    """The model in the provider's own spelling."""
+    """The model in the provider's own spelling; empty for targets that differ in it."""
     max_output_tokens: _builtins.int
     """Most tokens that a call generates unless it says otherwise."""
     default_schema_mode: Global___SchemaMode.ValueType
@@ -1147,13 +1232,19 @@ class Model(_message.Message):
     """The most confidential prompt that the model may see."""
     task: Global___ModelTask.ValueType
     """What it is for. Of an embedding model `capabilities`, `max_output_tokens` and `default_schema_mode` say nothing."""
+    strategy: Global___TargetStrategy.ValueType
+    """How one of `targets` is chosen."""
     @_builtins.property
     def capabilities(self) -> Global___ModelCapabilities:
-        """What it can do."""
+        """What it can do; of a model with targets what all of them can, as with the limits and the sensitivity below."""
 
     @_builtins.property
     def price(self) -> Global___Price:
-        """What it costs; absent when the deployment has no price for it."""
+        """What it costs; absent when the deployment has no price for it, and for targets that cost differently: see those."""
+
+    @_builtins.property
+    def targets(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelTarget]:
+        """Where its calls may be sent, in the order of the configuration; empty for a model with a provider of its own."""
 
     def __init__(
         self,
@@ -1168,10 +1259,12 @@ class Model(_message.Message):
         max_sensitivity: _message_pb2.Sensitivity.ValueType = ...,
         price: Global___Price | None = ...,
         task: Global___ModelTask.ValueType = ...,
+        targets: _abc.Iterable[Global___ModelTarget] | None = ...,
+        strategy: Global___TargetStrategy.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "price", b"price"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "default_schema_mode", b"default_schema_mode", "max_output_tokens", b"max_output_tokens", "max_sensitivity", b"max_sensitivity", "name", b"name", "price", b"price", "provider", b"provider", "provider_kind", b"provider_kind", "provider_model", b"provider_model", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "default_schema_mode", b"default_schema_mode", "max_output_tokens", b"max_output_tokens", "max_sensitivity", b"max_sensitivity", "name", b"name", "price", b"price", "provider", b"provider", "provider_kind", b"provider_kind", "provider_model", b"provider_model", "strategy", b"strategy", "targets", b"targets", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

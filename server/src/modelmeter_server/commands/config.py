@@ -34,7 +34,8 @@ def check(file: Path, no_keys: bool) -> None:
         count = len(error.mistakes)
         click.echo(f"{count} mistake{'s' if count > 1 else ''}", err=True)
         sys.exit(MISTAKES)
-    named = ", ".join(model.name for model in settings.models) or "none by name"
+    names = [*(model.name for model in settings.models), *(route.name for route in settings.routes)]
+    named = ", ".join(names) or "none by name"
     click.echo(f"{file} is correct; it serves on {', '.join(settings.server.listen)}: {named}")
     for model in settings.models:
         price = model.price

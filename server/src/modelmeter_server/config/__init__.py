@@ -11,6 +11,7 @@ from .settings import (
     LedgerSettings,
     ModelSettings,
     ProviderSettings,
+    RouteSettings,
     ServerSettings,
     Settings,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "Mistake",
     "ModelSettings",
     "ProviderSettings",
+    "RouteSettings",
     "Secret",
     "ServerSettings",
     "Settings",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from .settings import ModelSettings, ProviderSettings
+    from .settings import ModelSettings, ProviderSettings, RouteSettings
     from .tables import Table
 
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -37,7 +37,9 @@ class KnownModels:
     """What tenants may be allowed: models by name, and whatever a provider has that allows direct names."""
 
     def __init__(
-        self, models: Iterable[ModelSettings], providers: Mapping[str, ProviderSettings | None]
+        self,
+        models: Iterable[ModelSettings | RouteSettings],
+        providers: Mapping[str, ProviderSettings | None],
     ) -> None:
         self.names = frozenset(each.name for each in models)
         # One that could not be read might allow them.

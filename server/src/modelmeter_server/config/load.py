@@ -18,6 +18,7 @@ from .providers import ProviderReader
 from .server import read_server
 from .settings import Settings
 from .tables import Table
+from .targets import TARGETS, RouteReader
 from .telemetry import read_telemetry
 
 if TYPE_CHECKING:
@@ -80,10 +81,16 @@ def _settings(
     ledger = read_ledger(root.table("ledger"), folder)
     providers = {table.name: provider_reader.read(table) for table in root.named_tables("providers")}
     model_reader = ModelReader(providers)
-    models = tuple(model_reader.read(table) for table in root.named_tables("models"))
+    sections = list(root.named_tables("models"))
+    models = tuple(model_reader.read(table) for table in sections if TARGETS not in table)
+    routed = [table for table in sections if TARGETS in table]
+    route_reader = RouteReader(
+        providers, model_reader, {each.name: each for each in models}, frozenset(each.name for each in routed)
+    )
+    routes = tuple(map(route_reader.read, routed))
     usable = tuple(provider for provider in providers.values() if provider is not None)
     # A provider that could not be read might allow direct models.
-    if from_file and not models and not any(p is None or p.allow_direct_models for p in providers.values()):
+    if from_file and not sections and not any(p is None or p.allow_direct_models for p in providers.values()):
         root.mistake(
             "models",
             "nothing could be called: there is no model, and no provider has allow_direct_models",
@@ -92,7 +99,7 @@ def _settings(
     identity = read_identity(
         root,
         folder,
-        KnownModels(models, providers),
+        KnownModels((*models, *routes), providers),
         asks_for_certificates=server.tls is not None and server.tls.client_ca is not None,
     )
     telemetry = read_telemetry(root.table("telemetry"), environ)
@@ -102,6 +109,7 @@ def _settings(
         ledger=ledger,
         providers=usable,
         models=models,
+        routes=routes,
         telemetry=telemetry,
         identity=identity,
     )

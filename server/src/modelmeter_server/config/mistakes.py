@@ -55,7 +55,9 @@ class Mistakes:
     def add(self, path: KeyPath, problem: str, fix: str) -> None:
         """Add a mistake. Neither text may quote a value that could be a secret."""
         line = self._lines.line(path) if self._lines else 0
-        self._found.append((line, Mistake(self._where(path, line), written(path), problem, fix)))
+        found = (line, Mistake(self._where(path, line), written(path), problem, fix))
+        if found not in self._found:  # what several targets have in common is read for each of them
+            self._found.append(found)
 
     def add_from(self, path: KeyPath, mistake: Mistake) -> None:
         """Add a mistake of another file, which this key names."""

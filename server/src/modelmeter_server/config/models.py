@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from .tables import Table
 
-_NAME = re.compile(r"[!-~]{1,128}")
+MODEL_NAME = re.compile(r"[!-~]{1,128}")
 _TIER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _OF_COMPLETIONS = (
     "schema_mode",
@@ -201,7 +201,7 @@ class ModelReader:
         table.mistake("model", f'"{provider}" has no script "{model}"', fix)
 
     def _check_name(self, table: Table, provider: str) -> None:
-        if not _NAME.fullmatch(table.name):
+        if not MODEL_NAME.fullmatch(table.name):
             table.mistake(
                 None,
                 "the name cannot be asked for",
@@ -216,9 +216,10 @@ class ModelReader:
             )
 
 
-def _read_identity(table: Table) -> str:
+def read_declared_identity(table: Table) -> str:
+    """Return what a model says that it is; empty when it says nothing."""
     identity = table.text("identity") or ""
-    if identity and not _NAME.fullmatch(identity):
+    if identity and not MODEL_NAME.fullmatch(identity):
         table.mistake("identity", "is no name", "use 1 to 128 printable ASCII characters without spaces")
     return identity
 
@@ -240,7 +241,7 @@ class _Purchase(TypedDict):
 def _read_purchase(table: Table, *, abort_stops_billing: bool = True) -> _Purchase:
     """Return how calls are booked and what becomes of their requests, which concerns vectors as well."""
     return _Purchase(
-        identity=_read_identity(table),
+        identity=read_declared_identity(table),
         reserve_factor=_optional(table, "reserve_factor", most=1_000_000),
         abort_stops_billing=table.flag("abort_stops_billing", default=abort_stops_billing),
         on_cancel=table.word("on_cancel", OnCancel.ABORT),

@@ -15,13 +15,14 @@ MOST_WAIT = 3600.0
 """Seconds of one wait that can be configured: longer ones are a queue's business."""
 
 
-def read_retry(model: Table, owner: ProviderSettings | None) -> RetryPolicy:
-    """Return the retry policy of a model of this provider; its mistakes are noted.
+def read_retry(model: Table, *owners: ProviderSettings | None, attempts: int = 1) -> RetryPolicy:
+    """Return the retry policy of a model of these providers; its mistakes are noted.
 
-    All attempts together get the time that the provider's `timeouts.total` gives to one.
+    All attempts together get the time that the provider's `timeouts.total` gives to one, the longest of several.
+    `attempts` is how many there are where nothing is said.
     """
     table = model.table("retry")
-    attempts = table.integer("max_attempts", 1, least=1, most=MAX_ATTEMPTS)
+    attempts = table.integer("max_attempts", min(attempts, MAX_ATTEMPTS), least=1, most=MAX_ATTEMPTS)
     initial = _wait(table, "initial_wait", INITIAL_WAIT)
     longest = _wait(table, "max_wait", MAX_WAIT)
     if initial > longest:
@@ -29,7 +30,7 @@ def read_retry(model: Table, owner: ProviderSettings | None) -> RetryPolicy:
         table.mistake(
             key, f"initial_wait is {initial:g} and max_wait {longest:g}", "write the smaller one first"
         )
-    total = math.inf if owner is None else owner.timeouts.total
+    total = max((math.inf if each is None else each.timeouts.total for each in owners), default=math.inf)
     policy = RetryPolicy(
         max_attempts=attempts,
         initial_wait=initial,

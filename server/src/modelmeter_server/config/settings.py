@@ -7,11 +7,12 @@ may rely on every value having been checked, every key having been read and ever
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from modelmeter_server.core.dialects import Dialect
-from modelmeter_server.core.models import Capabilities, ModelSpec, OnCancel, Task
+from modelmeter_server.core.models import Capabilities, ModelSpec, OnCancel, Strategy, Task
 from modelmeter_server.core.pricing import PriceTable
 from modelmeter_server.core.redaction import ToolRule
 from modelmeter_server.core.requests import (
@@ -22,16 +23,21 @@ from modelmeter_server.core.requests import (
 )
 from modelmeter_server.core.reservation import MAX_TOKENS_PER_SECOND
 from modelmeter_server.core.retry_policy import ONCE, RetryPolicy
+from modelmeter_server.core.routed_models import routed_model
 from modelmeter_server.core.tenants import Tenant
 from modelmeter_server.drivers.bedrock import capabilities_of
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
 from modelmeter_server.drivers.http_driver import WireFormat
 from modelmeter_server.drivers.instance import CONNECTION_AGE
 from modelmeter_server.drivers.replay.book import ScriptBook
+from modelmeter_server.engine.breaker import BreakerRules
 from modelmeter_server.identity.jwt_verifier import JwtRules
 from modelmeter_server.rpc.listen import TlsFiles
 
 from .secret import Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DEFAULT_LISTEN = "127.0.0.1:50051"
 
@@ -111,6 +117,8 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the driver of another distribution made of the instance's settings."""
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()
+    breaker: BreakerRules = BreakerRules()
+    """When calls that have another target are no longer sent here."""
     allow_direct_models: bool = False
     """Whether callers may ask for `name/model` without an alias."""
     resend_on_stale_connection: bool = True
@@ -207,6 +215,41 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
             recoverable=self.recoverable,
             max_sensitivity=self.max_sensitivity,
             output_sensitivity=self.output_sensitivity,
+            retry=self.retry,
+        )
+
+
+class TargetSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One place that a model's calls may be sent to."""
+
+    model: ModelSettings
+    """What is asked there: another model of the file, or the section itself at one provider."""
+    weight: int = 1
+
+
+class RouteSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A model with targets."""
+
+    name: str
+    """The alias."""
+    targets: tuple[TargetSettings, ...]
+    """In the order of the file."""
+    strategy: Strategy = Strategy.ORDERED
+    sticky_runs: bool = False
+    """Keep the calls of a run at one target."""
+    identity: str = ""
+    """What the model is, for the digests of requests; empty for what its targets are, if all are the same."""
+    retry: RetryPolicy = ONCE
+    """How often a call asks, all targets together."""
+
+    def spec(self, spec_of: Callable[[ModelSettings], ModelSpec]) -> ModelSpec:
+        """Return the model as the engine knows it; `spec_of` returns a target's own."""
+        return routed_model(
+            self.name,
+            [(spec_of(each.model), each.weight) for each in self.targets],
+            strategy=self.strategy,
+            sticky_runs=self.sticky_runs,
+            identity=self.identity,
             retry=self.retry,
         )
 
@@ -320,6 +363,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """In the order of the file; names are unique."""
     models: tuple[ModelSettings, ...] = ()
     """In the order of the file; names are unique and their providers exist."""
+    routes: tuple[RouteSettings, ...] = ()
+    """The models with targets, in the order of the file; no name is among those of `models`."""
     telemetry: TelemetrySettings = TelemetrySettings()
     identity: IdentitySettings | None = None
     """`None`: whoever reaches the server is let in."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .mistakes import Mistake, Mistakes, choices, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from .positions import KeyPath
 
@@ -31,10 +31,18 @@ _TYPE_NAMES = {
 class Table:
     """One table of the document. Read every key that may stand in it, then call `close`."""
 
-    def __init__(self, values: dict[str, Any], path: KeyPath, mistakes: Mistakes) -> None:
+    def __init__(
+        self,
+        values: dict[str, Any],
+        path: KeyPath,
+        mistakes: Mistakes,
+        moved: Mapping[str, KeyPath] | None = None,
+    ) -> None:
+        """`moved` says of keys that stand elsewhere in the document where that is."""
         self.path = path
         self._values = values
         self._mistakes = mistakes
+        self._moved = moved or {}
         self._known: list[str] = []
 
     @property
@@ -54,11 +62,28 @@ class Table:
 
     def mistake(self, key: str | None, problem: str, fix: str) -> None:
         """Note a mistake at a key of this table, or at the table itself."""
-        self._mistakes.add(self.path if key is None else (*self.path, key), problem, fix)
+        self._mistakes.add(self.path if key is None else self._place(key), problem, fix)
 
     def mistake_of(self, key: str, other: Mistake) -> None:
         """Note a mistake of the file that a key names."""
-        self._mistakes.add_from((*self.path, key), other)
+        self._mistakes.add_from(self._place(key), other)
+
+    def merged(self, other: Table, keys: Iterable[str], without: Iterable[str]) -> Table:
+        """Return this table without some of its keys, and with some of another one, which keep their places.
+
+        The keys left out are somebody else's to read.
+        """
+        without = tuple(without)
+        moved = {key: (*other.path, key) for key in keys if key in other}
+        left_out = {*without, *moved}
+        values = {key: value for key, value in self._values.items() if key not in left_out}
+        values.update((key, other.peek(key)) for key in moved)
+        merged = Table(values, self.path, self._mistakes, moved)
+        merged._known += without
+        return merged
+
+    def _place(self, key: str) -> KeyPath:
+        return self._moved.get(key, (*self.path, key))
 
     def close(self) -> None:
         """Note every key that nobody asked for."""
@@ -152,6 +177,16 @@ class Table:
             return default
         if math.isnan(value) or value < 0 or (value == 0 and not zero):
             self.mistake(key, f"{value} is out of range", f"write {expected}")
+            return default
+        return float(value)
+
+    def share(self, key: str, default: float) -> float:
+        """Return a number above 0 and up to 1."""
+        value = self.get(key, (int, float), "a number above 0, up to 1")
+        if value is None:
+            return default
+        if not 0 < value <= 1:
+            self.mistake(key, f"{value} is out of range", "write a number above 0, up to 1")
             return default
         return float(value)
 

@@ -10,6 +10,7 @@ from .models import ModelSpec
 from .outcomes import Cause, Certainty, Kind, Stage
 from .pricing import Cost
 from .requests import Sensitivity
+from .routing import PassedOver
 from .usage import Usage
 
 MAX_REPORTED_ATTEMPTS = 8
@@ -58,6 +59,8 @@ class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
     attempts: tuple[Attempt, ...] = ()
     """The last `MAX_REPORTED_ATTEMPTS` attempts."""
     attempts_total: int = 0
+    passed_over: tuple[PassedOver, ...] = ()
+    """The targets that it was not sent to although they came before the one that was asked."""
     timings: Timings = Timings()
     labels: dict[str, str] = {}
     sensitivity: Sensitivity | None = None

@@ -50,6 +50,18 @@ class Task(Enum):
     EMBEDDING = "embedding"
 
 
+@unique
+class Strategy(Enum):
+    """How a target is chosen for a call."""
+
+    ORDERED = "ordered"
+    """The first one that is free."""
+    WEIGHTED = "weighted"
+    """Each one for its share of the calls."""
+    LEAST_LOADED = "least_loaded"
+    """The one with the fewest calls under way, by its weight."""
+
+
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a provider kind can do; a request beyond it is refused before dispatch."""
 
@@ -126,6 +138,15 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Let the provider keep the answer, so that its bill can be asked for later."""
     retry: RetryPolicy = ONCE
     """How often a call asks the provider; calls may ask for less."""
+    route: RouteSpec | None = None
+    """What its calls may be sent to, for a model with targets; it has no provider of its own then."""
+    target: str = ""
+    """As a target: what callers are told as its name. `INSTANCE/PROVIDER_MODEL`."""
+
+    @property
+    def target_name(self) -> str:
+        """Return what is told of where a call was sent: the target's name, else the provider instance."""
+        return self.target or self.provider
 
     @property
     def identity(self) -> str:
@@ -143,3 +164,25 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Return how confidential an answer to such a prompt is."""
         floor = self.max_sensitivity if self.output_sensitivity is None else self.output_sensitivity
         return max(prompt, floor)
+
+
+class TargetSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the places that a model's calls may be sent to."""
+
+    model: ModelSpec
+    """What is asked there, under the name and the identity of the model that has the target."""
+    weight: int = 1
+
+    @property
+    def name(self) -> str:
+        """Return its name, one of its own among all targets of a deployment."""
+        return self.model.target_name
+
+
+class RouteSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a model's calls may be sent, and how one place is chosen."""
+
+    strategy: Strategy = Strategy.ORDERED
+    targets: tuple[TargetSpec, ...]
+    sticky_runs: bool = False
+    """Keep the calls of a run at one target when they name no affinity of their own."""

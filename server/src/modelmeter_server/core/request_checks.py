@@ -27,6 +27,7 @@ from .native_prompt import FIELD as NATIVE
 from .native_prompt import NativePrompt, NotAPrompt, native_violations, read_native_prompt
 from .provider_options import option_violations
 from .requests import (
+    MAX_AFFINITY_KEY,
     CompletionRequest,
     Continuation,
     ReasoningEffort,
@@ -75,6 +76,8 @@ def _mistakes(request: CompletionRequest, model: ModelSpec) -> Iterator[FieldVio
     if request.provider_options_json:
         yield from option_violations(request, model)
     yield from label_violations(request.labels)
+    if len(request.affinity_key) > MAX_AFFINITY_KEY:
+        yield FieldViolation("affinity_key", f"must have at most {MAX_AFFINITY_KEY} characters")
 
 
 def identity_violations(model: str, call_id: str) -> Iterator[FieldViolation]:

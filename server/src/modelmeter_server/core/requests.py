@@ -15,6 +15,9 @@ FORCED_TOOL = "modelmeter_respond"
 DEFAULT_MAX_OUTPUT_TOKENS = 16_384
 """Reasoning eats the same budget as the answer, so that smaller defaults cut answers short."""
 
+MAX_AFFINITY_KEY = 256
+"""Characters of an affinity key."""
+
 
 @unique
 class Role(Enum):
@@ -135,6 +138,8 @@ class Continuation(msgspec.Struct, frozen=True, tag="continuation"):
     """Provider kind that issued it."""
     state_json: str
     """A JSON array of turns in the provider's format."""
+    target: str = ""
+    """The provider instance that issued it, which alone can read what it signed; empty if that is not known."""
 
 
 Part = TextPart | MediaPart | ToolCallPart | ToolResultPart | Continuation
@@ -222,5 +227,7 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """`None`: as the model's policy says."""
     replay_only: bool = False
     """Answer from the journal or not at all."""
+    affinity_key: str = ""
+    """What the call has in common with those that should meet the same prompt cache; empty for nothing."""
     turn: TurnScope | None = None
     """Set for a turn of a session that has a socket."""

@@ -26,7 +26,7 @@ from .requests import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 MOST_TOKENS = 10**12
 """The most that one call is booked with. What is told beyond is absurd, and a few such figures would overflow sums."""
@@ -71,6 +71,26 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def tokens(self) -> int:
         """Return input and output together."""
         return self.input_tokens + self.output_tokens
+
+
+def dearest_hold(holds: Sequence[Hold]) -> Hold:
+    """Return what covers each of these, at least one and all in one currency: the most of everything."""
+    first, *others = holds
+    if not others:
+        return first
+    output = max(each.output_tokens for each in holds)
+    rate = max(each.output_rate for each in holds)
+    input_nanos = max(each.input_nano_units for each in holds)
+    return Hold(
+        input_tokens=max(each.input_tokens for each in holds),
+        output_tokens=output,
+        nano_units=input_nanos + min(MOST_NANOS, cost_of(output, rate)),
+        input_nano_units=input_nanos,
+        output_rate=rate,
+        currency=first.currency,
+        tokens_per_second=max(each.tokens_per_second for each in holds),
+        abort_stops_billing=all(each.abort_stops_billing for each in holds),
+    )
 
 
 class Rates(msgspec.Struct, frozen=True):

@@ -80,7 +80,7 @@ def reservation(
         operation=_operation(request).value,
         model=request.model,
         identity=model.identity,
-        target=model.provider,
+        target=model.target_name,
         digest=digest.request,
         field_digests=digest.fields,
         effect=request.effect,

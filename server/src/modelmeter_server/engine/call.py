@@ -18,6 +18,7 @@ import msgspec
 
 from modelmeter_server.core.answers import Answer
 from modelmeter_server.core.calls import CallOutcome
+from modelmeter_server.core.embeddings import EmbeddingRequest
 from modelmeter_server.core.errors import Failure
 from modelmeter_server.core.outcomes import Cause
 from modelmeter_server.core.tally import ended_between
@@ -44,9 +45,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Executor
 
-    from modelmeter_server.core.embeddings import EmbeddingRequest
     from modelmeter_server.core.models import ModelSpec
     from modelmeter_server.core.requests import CompletionRequest
+    from modelmeter_server.core.routing import PassedOver
     from modelmeter_server.drivers.driver import ProviderCall
     from modelmeter_server.telemetry.observation import CallWatch
 
@@ -105,10 +106,10 @@ class Call:
         self.audience = Audience()
         self.log = DeltaLog(keeps=desk is not None) if deltas else None
         """What a stream has told; `None` for a call that keeps no deltas."""
+        self._most_output: int | None = None  # when the ceilings leave less output than was asked for
         self.total: float | None = None
         """Seconds that all attempts take together at most; `None` where there is but one."""
         self._all_end_at: float | None = None
-        self._clamped = request  # as it is sent, when the ceilings leave less output than was asked for
         self._routed = routed
         self._planned = planned
         self._route: Route | None = None
@@ -141,6 +142,11 @@ class Call:
     def provider_call(self) -> ProviderCall | None:
         """Return the driver's call, once there is one."""
         return self.provider.call
+
+    @property
+    def passed_over(self) -> tuple[PassedOver, ...]:
+        """Return the targets that it was not sent to although they came first."""
+        return () if self._route is None else self._route.passed_over
 
     @property
     def is_written(self) -> bool:
@@ -284,11 +290,36 @@ class Call:
         except Refused as refusal:
             return refusal.verdict
         target = self._route.first()
-        return target if isinstance(target, Failure) else await self._plan(target, self.request)
+        return target if isinstance(target, Failure) else await self._plan_along(target)
 
-    async def _plan(self, target: Target, request: CompletionRequest | EmbeddingRequest) -> Plan | Failure:
-        self.target, self.model = target, target.model
-        return await self._planning.make(functools.partial(self._planned, target, request))
+    async def _plan_along(self, target: Target) -> Plan | Failure:
+        """Plan for a target, or for the next of the route that can take the request; else return the first refusal."""
+        assert self._route is not None
+        refusal: Failure | None = None
+        following: Target | None = target
+        while following is not None:
+            plan = await self._plan(following)
+            if not isinstance(plan, Failure):
+                self.target, self.model = following, following.model
+                return plan
+            if self._cut:
+                return plan
+            refusal = refusal or plan
+            following = self._route.refused(following, plan)
+        assert refusal is not None
+        return refusal
+
+    async def _plan(self, target: Target) -> Plan | Failure:
+        return await self._planning.make(functools.partial(self._planned, target, self._as_sent(target)))
+
+    def _as_sent(self, target: Target) -> CompletionRequest | EmbeddingRequest:
+        """Return the request as a target gets it, when the ceilings leave less output than it would have."""
+        request, most = self.request, self._most_output
+        if most is None or isinstance(request, EmbeddingRequest):
+            return request
+        asked = request.max_output_tokens
+        wanted = target.model.max_output_tokens if asked is None else asked
+        return request if wanted <= most else msgspec.structs.replace(request, max_output_tokens=most)
 
     def _ended_before_sending(self) -> Failure | None:
         if self._cut.word is not None:
@@ -337,10 +368,9 @@ class Call:
         if (ended := self._ended_before_sending()) is not None:
             return ended
         if plan.hold is not None and holding.output_tokens < plan.hold.output_tokens:
-            clamped = msgspec.structs.replace(self.request, max_output_tokens=holding.output_tokens)
-            self._clamped = clamped
+            self._most_output = holding.output_tokens
             assert self.target is not None
-            smaller = await self._plan(self.target, clamped)
+            smaller = await self._plan_along(self.target)
             if isinstance(smaller, Failure):
                 return smaller
             plan = smaller
@@ -374,19 +404,18 @@ class Call:
         """Ask one target after another, until one answers or the route has no more to offer."""
         route, target = self._route, self.target
         assert route is not None
-        assert target is not None
         limit = self._limit_all()
         try:
             while True:
-                own = await self._ask_target(target, plan)
-                route.ended(target, own)
+                assert target is not None
+                own = await self._ask_target(route, target, plan)
                 result = self.provider.comes_to(own)
                 if isinstance(own, Answer) or isinstance(result, Answer):
                     return result
                 following = await self._following(route, own, result, plan)
                 if isinstance(following, Failure):
                     return following
-                target, plan = following
+                plan, target = following, self.target
                 self.provider.leave_behind(result)
                 if self.log is not None:
                     self.log.carry(result)
@@ -394,10 +423,8 @@ class Call:
             if limit is not None:
                 limit.cancel()
 
-    async def _following(
-        self, route: Route, own: Failure, so_far: Failure, plan: Plan
-    ) -> tuple[Target, Plan] | Failure:
-        """Return who is asked next, once the wait for that is over, or what the call ends with."""
+    async def _following(self, route: Route, own: Failure, so_far: Failure, plan: Plan) -> Plan | Failure:
+        """Return what is sent next and set to whom, once the wait for that is over, or what the call ends with."""
         following = None if self._cut or self._has_told() else route.after(own)
         if following is None:
             return so_far
@@ -408,11 +435,11 @@ class Call:
         if (ended := self._ended_before_sending()) is not None:
             return ended_between(so_far, ended)
         if following.target is self.target:
-            return following.target, plan
-        another = await self._plan(following.target, self._clamped)
+            return plan
+        another = await self._plan_along(following.target)
         if isinstance(another, Failure):
             return ended_between(so_far, another) if self._cut else so_far
-        return following.target, another
+        return another
 
     def _has_told(self) -> bool:
         """Say whether a stream has had a delta: one more answer would be spliced to the first."""
@@ -434,10 +461,14 @@ class Call:
         known = [self._left(), None if until is None else until - time.monotonic()]
         return min((left for left in known if left is not None), default=None)
 
-    async def _ask_target(self, target: Target, plan: Plan) -> Answer | Failure:
+    async def _ask_target(self, route: Route, target: Target, plan: Plan) -> Answer | Failure:
+        result: Answer | Failure | None = None
+        route.began(target)
         try:
-            return await self.provider.ask(target, plan, deltas=self.log is not None)
+            result = await self.provider.ask(target, plan, deltas=self.log is not None)
+            return result
         finally:
+            route.ended(target, result)
             call = self.provider.call
             if call is not None and call.fault is not None:
                 _log.error(

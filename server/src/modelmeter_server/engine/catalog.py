@@ -38,8 +38,15 @@ class Catalog:
             message = f'two models are called "{model.name}"'
             raise ValueError(message)
         self._models[model.name] = model
-        if model.price is not None:
-            self._tables.setdefault(model.provider, {}).setdefault(model.provider_model, model.price)
+        places = [model] if model.route is None else [each.model for each in model.route.targets]
+        for each in places:
+            if each.price is not None:
+                self._tables.setdefault(each.provider, {}).setdefault(each.provider_model, each.price)
+
+    @property
+    def routed(self) -> list[ModelSpec]:
+        """Return the models that have targets."""
+        return [each for each in self._models.values() if each.route is not None]
 
     def __len__(self) -> int:
         return len(self._models)

@@ -14,7 +14,7 @@ from modelmeter_server.core.digest import embedding_digest
 from modelmeter_server.core.embeddings import check_embedding
 from modelmeter_server.core.errors import FieldViolation
 from modelmeter_server.core.models import Task
-from modelmeter_server.core.reservation import Hold, embedding_hold_for
+from modelmeter_server.core.reservation import Hold, dearest_hold, embedding_hold_for
 from modelmeter_server.drivers.driver import EmbeddingDriver, RequestRefused
 
 from .plan import Plan, Refused, mistaken, seen_by, too_sensitive, within
@@ -53,12 +53,12 @@ def plan_embedding(
     return Plan(model=model, prepared=prepared, expectation=FREE_TEXT)
 
 
-def with_embedding_terms(planned: Plan, request: EmbeddingRequest) -> Plan:
-    """Return a plan with what the ledger asks of it."""
+def with_embedding_terms(planned: Plan, request: EmbeddingRequest, places: Sequence[ModelSpec] = ()) -> Plan:
+    """Return a plan with what the ledger asks of it, as `with_terms` does."""
     return msgspec.structs.replace(
         planned,
         digest=embedding_digest(request, planned.model.identity),
-        hold=embedding_hold(request, planned.model),
+        hold=dearest_hold([embedding_hold(request, each) for each in places or (planned.model,)]),
     )
 
 

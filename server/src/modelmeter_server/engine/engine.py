@@ -16,6 +16,7 @@ from modelmeter_server.core.retry_policy import ONCE, policy_for, retry_violatio
 from modelmeter_server.core.tenants import OPEN, Tenant
 
 from .call import Call
+from .choosing import route_of
 from .counting import CountLog, plan_count
 from .embedding import plan_embedding, with_embedding_terms
 from .halting import concerns, sentence
@@ -23,8 +24,9 @@ from .inflight import InFlight
 from .plan import Plan, Refused, check_tenant, find_model, plan, with_terms
 from .reconcile import Reconciliation
 from .retrying import Retries
-from .routing import OneTarget, Target
+from .routing import Target
 from .sessions import Sessions
+from .targets import Targets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,6 +80,8 @@ class Engine:
         self.telemetry = telemetry
         self.catalog = catalog
         self.reconciliation = Reconciliation(catalog, drivers)
+        self.targets = Targets(telemetry=telemetry)
+        """How the targets of models with targets fare; whoever configures them says which there are."""
         self.sessions = Sessions(self, drivers)
         self._drivers = drivers
         self._recorder = recorder
@@ -131,6 +135,7 @@ class Engine:
         via: Callable[[Driver], Driver] | None = None,
         refusal: Failure | None = None,
         tenant: Tenant = OPEN,
+        place: ModelSpec | None = None,
     ) -> Call:
         """Start a completion; it runs whether or not anyone waits for it.
 
@@ -138,7 +143,7 @@ class Engine:
         `violations` are mistakes found before, and `prefix` leads to the request's fields in the caller's message;
         both end up in the refusal, with the engine's own findings. `via` puts another driver in the place of the
         model's own, as for a turn of a session; `refusal` is why it cannot be sent at all. `tenant` says what the
-        caller may ask for.
+        caller may ask for; `place` is the target of the model that alone may be asked.
         """
         return self._start(
             request,
@@ -153,6 +158,7 @@ class Engine:
             prefix=prefix,
             via=via,
             refusal=refusal,
+            place=place,
         )
 
     def count(
@@ -178,6 +184,7 @@ class Engine:
             budget=budget,
             found=violations,
             prefix=prefix,
+            watches=False,
         )
 
     def embed(
@@ -215,10 +222,19 @@ class Engine:
         prefix: str = "",
         via: Callable[[Driver], Driver] | None = None,
         refusal: Failure | None = None,
+        place: ModelSpec | None = None,
+        watches: bool = True,
     ) -> Call:
         refusal = refusal or self._shed()
         routed = functools.partial(
-            self._route, refusal=refusal, found=found, prefix=prefix, tenant=tenant, via=via
+            self._route,
+            refusal=refusal,
+            found=found,
+            prefix=prefix,
+            tenant=tenant,
+            via=via,
+            place=place,
+            watches=watches,
         )
         planned = functools.partial(self._plan, make=make, found=found, prefix=prefix)
         provider_budget = None if budget is None else budget - headroom(budget)
@@ -272,6 +288,8 @@ class Engine:
         prefix: str,
         tenant: Tenant,
         via: Callable[[Driver], Driver] | None,
+        place: ModelSpec | None,
+        watches: bool,
     ) -> Route:
         if refusal is not None:
             raise Refused(refusal)
@@ -279,18 +297,29 @@ class Engine:
         model = find_model(self.catalog, request.model, found, f"{prefix}model", tenant=tenant)
         check_tenant(request.sensitivity, tenant)
         call.model = model
-        driver = self._drivers[model.provider]
-        target = Target(
-            name=model.provider,
-            model=model,
-            driver=driver if via is None else via(driver),
-            tables=self.catalog.price_tables(model.provider),
-        )
         # A turn of a session is asked once: its socket has a memory, and the session itself sends anew what it can.
         policy = ONCE if via is not None else policy_for(request.retry_policy, model.retry)
         if policy.max_attempts > 1:
             call.total = policy.total
-        return OneTarget(target, Retries(policy, request.call_id, call.time_left))
+        return route_of(
+            request,
+            model if place is None else place,
+            lambda each: self._target(each, via),
+            self.targets,
+            Retries(policy, request.call_id, call.time_left),
+            found=found,
+            prefix=prefix,
+            watches=watches,
+        )
+
+    def _target(self, model: ModelSpec, via: Callable[[Driver], Driver] | None) -> Target:
+        driver = self._drivers[model.provider]
+        return Target(
+            name=model.target_name,
+            model=model,
+            driver=driver if via is None else via(driver),
+            tables=self.catalog.price_tables(model.provider),
+        )
 
     def _plan(
         self,
@@ -319,7 +348,7 @@ class Engine:
         prefix: str,
     ) -> Plan:
         planned = plan(request, model, driver, found, prefix)
-        return planned if self._desk is None else with_terms(planned, request)
+        return planned if self._desk is None else with_terms(planned, request, self._places(model))
 
     def _plan_embedding(
         self,
@@ -330,7 +359,14 @@ class Engine:
         prefix: str,
     ) -> Plan:
         planned = plan_embedding(request, model, driver, found, prefix)
-        return planned if self._desk is None else with_embedding_terms(planned, request)
+        if self._desk is None:
+            return planned
+        return with_embedding_terms(planned, request, self._places(model))
+
+    def _places(self, model: ModelSpec) -> list[ModelSpec]:
+        """Return all targets of the model that this one is a target of: what is held covers the dearest."""
+        asked = self.catalog.find(model.name) if model.target else None
+        return [] if asked is None or asked.route is None else [each.model for each in asked.route.targets]
 
     async def drain(self, limit: float) -> int:
         """Refuse new calls, give those under way `limit` seconds, cut the rest, and wait until all are settled.

@@ -14,7 +14,7 @@ from modelmeter_server.core.models import ModelSpec, Task
 from modelmeter_server.core.outcomes import Cause, Code, Kind
 from modelmeter_server.core.request_checks import MAX_VIOLATIONS, check_request
 from modelmeter_server.core.request_limits import limit_violations
-from modelmeter_server.core.reservation import Hold, hold_for
+from modelmeter_server.core.reservation import Hold, dearest_hold, hold_for
 from modelmeter_server.core.tenants import OPEN, Tenant
 from modelmeter_server.core.text import cut_utf8
 from modelmeter_server.drivers.driver import BodyRefused, PreparedRequest, RequestRefused
@@ -131,12 +131,12 @@ def plan(
     return Plan(model=model, prepared=prepared, expectation=expectation)
 
 
-def with_terms(planned: Plan, request: CompletionRequest) -> Plan:
-    """Return a plan with what the ledger asks of it."""
+def with_terms(planned: Plan, request: CompletionRequest, places: Sequence[ModelSpec] = ()) -> Plan:
+    """Return a plan with what the ledger asks of it; `places` are the targets that the call may be sent to, if many."""
     return msgspec.structs.replace(
         planned,
         digest=digest(request, planned.model.identity),
-        hold=completion_hold(request, planned.model),
+        hold=dearest_hold([completion_hold(request, each) for each in places or (planned.model,)]),
     )
 
 

@@ -188,7 +188,7 @@ class ProviderRequest:
     # The observer
 
     def dispatching(self, number: int, target: str) -> Awaitable[bool] | None:
-        """See `Observer.dispatching`."""
+        """See `Observer.dispatching`; the target goes by its own name, which may tell more than its instance's."""
         number += len(self._earlier)
         target = target if self._target is None else self._target.name
         if self._watch is not None:

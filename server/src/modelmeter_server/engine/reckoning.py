@@ -35,6 +35,7 @@ def outcome_of(call: Call, result: Answer | Failure) -> CallOutcome:
         model=call.model,
         attempts=attempts[-MAX_REPORTED_ATTEMPTS:],
         attempts_total=len(attempts),
+        passed_over=call.passed_over,
         timings=_timings(call),
         labels=call.request.labels,
         sensitivity=_sensitivity(call),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from modelmeter_server.core.errors import Failure
+    from modelmeter_server.core.models import ModelSpec
     from modelmeter_server.core.usage import AdditionalUsage, Usage
     from modelmeter_server.drivers.driver import Driver
     from modelmeter_server.ledger.rows import CallRow, Figures
@@ -47,11 +48,12 @@ class Reconciliation:
 
     async def ask(self, row: CallRow) -> Figures:
         """Ask the provider what an ended call consumed. Raises Refused; NOT_RECONCILABLE when it cannot tell."""
-        driver = self._drivers.get(row.target)
-        model = self._catalog.find(row.model)
+        instance = _instance(row)
+        driver = self._drivers.get(instance)
+        model = self._served(row)
         try:
             if driver is None:
-                raise NotReconcilable(_no_instance(row.target))
+                raise NotReconcilable(_no_instance(instance))
             if not isinstance(driver, ReconcilingDriver):
                 raise NotReconcilable(cannot_tell(driver.kind))
             told = await driver.reconcile(
@@ -113,8 +115,19 @@ class Reconciliation:
             cost=cost,
             service_tier=tier,
         )
+        return figures_of(priced(told, self._served(row), self._catalog.price_tables(_instance(row))))
+
+    def _served(self, row: CallRow) -> ModelSpec | None:
+        """Return the model at the target that served a call; `None` if the deployment has it no more."""
         model = self._catalog.find(row.model)
-        return figures_of(priced(told, model, self._catalog.price_tables(row.target)))
+        if model is None or model.route is None:
+            return model
+        return next((each.model for each in model.route.targets if each.name == row.target), None)
+
+
+def _instance(row: CallRow) -> str:
+    """Return the provider instance that served a call: all of its target's name, or what stands before the model."""
+    return row.target.partition("/")[0]
 
 
 def not_reconcilable(message: str) -> Failure:

@@ -43,7 +43,7 @@ def recorded_outcome(found: Recorded, model: ModelSpec | None) -> CallOutcome:
         call_id=row.call_id,
         model_asked=row.model,
         result=repeated(result),
-        model=None if model is None else msgspec.structs.replace(model, provider=row.target),
+        model=None if model is None else _as_served(model, row.target),
         attempts=content.attempts if content is not None else (),
         attempts_total=row.attempts_total,
         timings=Timings(
@@ -54,6 +54,12 @@ def recorded_outcome(found: Recorded, model: ModelSpec | None) -> CallOutcome:
         settled=True,
         replayed=True,
     )
+
+
+def _as_served(model: ModelSpec, target: str) -> ModelSpec:
+    """Return the model at the target that served a recorded call, which need not be who would be asked now."""
+    instance, slash, _ = target.partition("/")
+    return msgspec.structs.replace(model, provider=instance, target=target if slash else "")
 
 
 def repeated(result: Answer | Failure) -> Answer | Failure:

@@ -46,6 +46,17 @@ class Retries:
             stop=stop_after_attempt(policy.max_attempts) | _OutOfTime(self._time_left),
         )
 
+    @property
+    def has_room(self) -> bool:
+        """Say whether one more request fits, of those that failed so far and of the time."""
+        left = self._time_left()
+        return self._number < self.policy.max_attempts and (left is None or left > 0)
+
+    @property
+    def ambiguous(self) -> bool:
+        """Say whether silence after a written request may be asked again."""
+        return self.policy.ambiguous
+
     def wait_after(self, failure: Failure) -> float | None:
         """Return how many seconds to wait before the same target is asked again; `None`: it is not.
 

@@ -1,7 +1,8 @@
 """Which target a call asks, one after another: the seam between the call, which asks, and whoever chooses.
 
-first() ──► Target ──► the call asks it ──► ended(target, result) ──► after(failure) ──► Next ──► ...
-       └─► Failure: nobody can be asked                                              └─► None: that was all
+first() ──► Target ──► it is planned ──► began ──► the call asks it ──► ended ──► after(failure) ──► Next ──► ...
+       │                     └─► refused(target): another one, or None                    └─► None: that was all
+       └─► Failure: nobody can be asked
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from modelmeter_server.drivers.driver import Driver
 if TYPE_CHECKING:
     from modelmeter_server.core.answers import Answer
     from modelmeter_server.core.errors import Failure
+    from modelmeter_server.core.routing import PassedOver
 
     from .retrying import Retries
 
@@ -46,11 +48,21 @@ class Route(Protocol):
     def first(self) -> Target | Failure:
         """Return who is asked first, or why nobody can be."""
 
+    def refused(self, target: Target, failure: Failure) -> Target | None:
+        """Return who may take a request that this target cannot take; `None`: nobody else."""
+
+    def began(self, target: Target) -> None:
+        """Take note that an attempt begins."""
+
+    def ended(self, target: Target, result: Answer | Failure | None) -> None:
+        """Take note of how an attempt ended, `None` for a fault of ours; once for each that began, before `after`."""
+
     def after(self, failure: Failure) -> Next | None:
         """Return who is asked after an attempt failed so; `None` ends the call with what it has."""
 
-    def ended(self, target: Target, result: Answer | Failure) -> None:
-        """Take note of how an attempt ended; called for each one, before `after`."""
+    @property
+    def passed_over(self) -> tuple[PassedOver, ...]:
+        """Return who was not asked so far although it came before who was, and why."""
 
 
 class OneTarget:
@@ -70,5 +82,16 @@ class OneTarget:
         wait = self._retries.wait_after(failure)
         return None if wait is None else Next(target=self._target, wait=wait)
 
-    def ended(self, target: Target, result: Answer | Failure) -> None:
+    def refused(self, target: Target, failure: Failure) -> Target | None:
+        """See `Route.refused`."""
+
+    def began(self, target: Target) -> None:
+        """See `Route.began`."""
+
+    def ended(self, target: Target, result: Answer | Failure | None) -> None:
         """See `Route.ended`."""
+
+    @property
+    def passed_over(self) -> tuple[PassedOver, ...]:
+        """See `Route.passed_over`."""
+        return ()

@@ -210,6 +210,7 @@ class Session:
             via=via,
             refusal=terms if isinstance(terms, Failure) else None,
             tenant=self.tenant,
+            place=self.model if self.model.target else None,
         )
         if self._cut is not None:
             call.cut(*self._cut)

@@ -12,6 +12,7 @@ from modelmeter_server.core.tenants import OPEN
 from modelmeter_server.drivers.driver import SessionDriver
 from modelmeter_server.telemetry.sessions import log_event
 
+from .choosing import place_of
 from .plan import Refused, find_model, mistaken
 from .session import Session, SessionEnd
 
@@ -85,6 +86,7 @@ class Sessions:
         if len(self._open) >= self._limit:
             message = f"this server already holds {self._limit} sessions, as many as it admits"
             raise Refused(failure(Kind.OVERLOADED, message, cause=Cause.LIMIT, retry_after=RETRY_AFTER))
+        model = place_of(model, session_id, self._engine.targets)
         driver = self._drivers[model.provider]
         session = Session(
             self._engine,

@@ -33,11 +33,12 @@ AMOUNTS = (
 KEY_COLUMNS = ("tenant", "call_id", "generation", "run_id", "effect_key", "request")
 """Written once."""
 
-ADMISSION_COLUMNS = ("operation", "model", "target", "reserved_at", "labels", "dispatch")
+ADMISSION_COLUMNS = ("operation", "model", "reserved_at", "labels", "dispatch")
 """Written when a call is reserved, also when it is dispatched again."""
 
 PROGRESS_COLUMNS = (
     "state",
+    "target",
     "owner",
     "ended_at",
     "expires_at",
@@ -152,7 +153,6 @@ def admission_values(row: CallRow) -> tuple[Any, ...]:
     return (
         row.operation,
         row.model,
-        row.target,
         row.reserved_at,
         labels,
         row.dispatch,
@@ -164,6 +164,7 @@ def progress_values(row: CallRow) -> tuple[Any, ...]:
     figures, booking = row.figures, row.booking
     return (
         int(row.state),
+        row.target,
         row.owner,
         row.ended_at,
         row.expires_at,

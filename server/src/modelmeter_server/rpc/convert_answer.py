@@ -12,7 +12,14 @@ from modelmeter_server.core.answers import Answer, ReasoningDelta, TextDelta, To
 from modelmeter_server.core.text import well_formed
 from modelmeter_server.engine.stream import Started, UsageTold
 
-from .convert_usage import add_additional_usage, add_attempts, fill_cost, fill_duration, fill_usage
+from .convert_usage import (
+    add_additional_usage,
+    add_attempts,
+    add_passed_over,
+    fill_cost,
+    fill_duration,
+    fill_usage,
+)
 from .words import CERTAINTIES, FINISHES, SENSITIVITIES
 
 if TYPE_CHECKING:
@@ -40,6 +47,8 @@ def fill_completion(message: completion_pb2.Completion, outcome: CallOutcome, an
     _fill_structure(message, answer)
     _fill_origin(message, answer)
     _fill_call(message, outcome)
+    if answer.continuation is not None and outcome.model is not None:
+        message.continuation.target = well_formed(outcome.model.provider)
 
 
 def _fill_bill(message: completion_pb2.Completion, answer: Answer) -> None:
@@ -86,11 +95,12 @@ def _fill_call(message: completion_pb2.Completion, outcome: CallOutcome) -> None
     message.settled = outcome.settled
     message.attempts_total = min(outcome.attempts_total, INT32_MAX)
     add_attempts(message.attempts, outcome.attempts)
+    add_passed_over(message.passed_over, outcome.passed_over)
     fill_timings(message.timings, outcome.timings)
     if outcome.sensitivity is not None:
         message.sensitivity = SENSITIVITIES[outcome.sensitivity]
     if outcome.model is not None:
-        message.target = well_formed(outcome.model.provider)
+        message.target = well_formed(outcome.model.target_name)
 
 
 def fill_timings(message: completion_pb2.Timings, timings: Timings) -> None:

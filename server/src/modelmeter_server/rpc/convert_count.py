@@ -23,4 +23,4 @@ def fill_count(message: token_count_pb2.TokenCount, outcome: CallOutcome, count:
     message.call_id = outcome.call_id
     message.provider_request_id = well_formed(count.provider_request_id or "")
     if outcome.model is not None:
-        message.target = well_formed(outcome.model.provider)
+        message.target = well_formed(outcome.model.target_name)

@@ -12,7 +12,7 @@ from modelmeter_server.core.text import well_formed
 
 from .convert_answer import INT32_MAX, fill_timings
 from .convert_request import call_id_from, ledger_fields, sensitivity_from
-from .convert_usage import add_attempts, fill_cost, fill_usage
+from .convert_usage import add_attempts, add_passed_over, fill_cost, fill_usage
 from .words import CERTAINTIES, INPUT_TYPE_WORDS, SENSITIVITIES
 
 if TYPE_CHECKING:
@@ -68,8 +68,9 @@ def _fill_call(message: embedding_pb2.Embeddings, outcome: CallOutcome) -> None:
     message.settled = outcome.settled
     message.attempts_total = min(outcome.attempts_total, INT32_MAX)
     add_attempts(message.attempts, outcome.attempts)
+    add_passed_over(message.passed_over, outcome.passed_over)
     fill_timings(message.timings, outcome.timings)
     if outcome.sensitivity is not None:
         message.sensitivity = SENSITIVITIES[outcome.sensitivity]
     if outcome.model is not None:
-        message.target = well_formed(outcome.model.provider)
+        message.target = well_formed(outcome.model.target_name)

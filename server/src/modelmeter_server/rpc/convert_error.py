@@ -15,7 +15,15 @@ from modelmeter_server.core.text import cut_utf8
 from modelmeter_server.core.usage import AdditionalUsage, Usage
 
 from .convert_standing import fill_standing
-from .convert_usage import COUNTERS, add_additional_usage, add_attempts, fill_cost, fill_duration, fill_usage
+from .convert_usage import (
+    COUNTERS,
+    add_additional_usage,
+    add_attempts,
+    add_passed_over,
+    fill_cost,
+    fill_duration,
+    fill_usage,
+)
 from .words import CAUSES, CERTAINTIES, DISPOSITIONS, KINDS, STAGES
 
 if TYPE_CHECKING:
@@ -93,8 +101,17 @@ def _fill_call(message: error_pb2.ModelError, outcome: CallOutcome, room: Room) 
     message.attempts_total = min(outcome.attempts_total, INT32_MAX)
     last = outcome.attempts[max(0, len(outcome.attempts) - room.attempts) :]
     add_attempts(message.attempts, (_fitting_attempt(attempt, room) for attempt in last))
+    add_passed_over(
+        message.passed_over,
+        (
+            msgspec.structs.replace(
+                each, target=cut_utf8(each.target, room.text), detail=cut_utf8(each.detail, room.text)
+            )
+            for each in outcome.passed_over[: room.attempts]
+        ),
+    )
     if outcome.model is not None:
-        message.target = cut_utf8(outcome.model.provider, room.text)
+        message.target = cut_utf8(outcome.model.target_name, room.text)
 
 
 def _fitting_attempt(attempt: Attempt, room: Room) -> Attempt:

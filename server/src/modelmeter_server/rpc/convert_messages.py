@@ -108,10 +108,15 @@ def _tool_result(part: message_pb2.Part) -> Part:
     return ToolResultPart(call_id=result.call_id, output=result.output, failed=result.failed)
 
 
+def continuation_from(message: message_pb2.Continuation) -> Continuation:
+    """Return a provider's own turns."""
+    return Continuation(message.provider, message.state_json, message.target)
+
+
 _MEDIA = {kind.value: kind for kind in MediaKind}
 _PARTS: dict[str, Callable[[message_pb2.Part], Part]] = {
     "text": lambda part: TextPart(part.text),
     "tool_call": _tool_call,
     "tool_result": _tool_result,
-    "continuation": lambda part: Continuation(part.continuation.provider, part.continuation.state_json),
+    "continuation": lambda part: continuation_from(part.continuation),
 }

@@ -9,11 +9,11 @@ from modelmeter_server.core.models import Task
 from modelmeter_server.core.pricing import NANOS_PER_UNIT
 from modelmeter_server.core.text import well_formed
 
-from .words import REASONING_EFFORTS, SCHEMA_MODES, SENSITIVITIES, TASKS
+from .words import REASONING_EFFORTS, SCHEMA_MODES, SENSITIVITIES, STRATEGIES, TASKS
 
 if TYPE_CHECKING:
     from modelmeter.v1 import model_service_pb2
-    from modelmeter_server.core.models import Capabilities, ModelSpec
+    from modelmeter_server.core.models import Capabilities, ModelSpec, TargetSpec
     from modelmeter_server.core.pricing import PriceTable, Tier
 
 
@@ -30,6 +30,22 @@ def fill_model(message: model_service_pb2.Model, model: ModelSpec) -> None:
         message.max_output_tokens = model.max_output_tokens
         message.default_schema_mode = SCHEMA_MODES[model.schema_mode]
         _fill_capabilities(message.capabilities, model.capabilities)
+    if model.price is not None:
+        _fill_price(message.price, model.price)
+    if model.route is not None:
+        message.strategy = STRATEGIES[model.route.strategy]
+        for target in model.route.targets:
+            _fill_target(message.targets.add(), target)
+
+
+def _fill_target(message: model_service_pb2.ModelTarget, target: TargetSpec) -> None:
+    model = target.model
+    message.name = target.name
+    message.provider = model.provider
+    message.provider_kind = model.provider_kind
+    message.provider_model = model.provider_model
+    message.weight = target.weight
+    message.max_sensitivity = SENSITIVITIES[model.max_sensitivity]
     if model.price is not None:
         _fill_price(message.price, model.price)
 

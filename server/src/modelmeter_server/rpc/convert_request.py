@@ -30,7 +30,7 @@ from modelmeter_server.core.requests import (
 from modelmeter_server.core.retry_policy import RetryAsk
 
 from .convert_breakpoint import breakpoint_of
-from .convert_messages import messages_from
+from .convert_messages import continuation_from, messages_from
 from .words import REASONING_EFFORT_WORDS, SCHEMA_MODE_WORDS, SENSITIVITY_WORDS, TOOL_MODE_WORDS
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ def completion_request(
         sensitivity=sensitivity_from(message.sensitivity, default_sensitivity, found),
         system_cache_breakpoint=breakpoint_of(message, "system_cache_breakpoint", found),
         end_user_id=message.end_user_id,
+        affinity_key=message.affinity_key,
         labels=dict(islice(message.labels.items(), MAX_LABELS + 1)),
         **ledger_fields(message, found),
         **{name: getattr(message, name) for name in _NUMBERS if message.HasField(name)},
@@ -221,4 +222,4 @@ def _tool_choice(message: message_pb2.ToolChoice, found: Violations) -> ToolChoi
 def _continuation(message: CompleteRequest) -> Continuation | None:
     if not message.HasField("continuation"):
         return None
-    return Continuation(message.continuation.provider, message.continuation.state_json)
+    return continuation_from(message.continuation)

@@ -156,7 +156,7 @@ def opened(session: Session) -> model_service_pb2.SessionResponse:
     message.session_id = session.session_id
     message.conversation_id = session.conversation_id
     message.model = session.model.name
-    message.target = session.model.provider
+    message.target = session.model.target_name
     message.transport = (
         session_pb2.SESSION_TRANSPORT_EMULATED
         if session.is_emulated

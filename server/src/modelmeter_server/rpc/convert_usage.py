@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from modelmeter_server.core.counters import INT64_MAX
+from modelmeter_server.core.routing import MAX_REPORTED_PASSED_OVER
 from modelmeter_server.core.text import well_formed
 
-from .words import CAUSES, CERTAINTIES, COST_SOURCES, KINDS, STAGES
+from .words import CAUSES, CERTAINTIES, COST_SOURCES, KINDS, PASS_REASONS, STAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from modelmeter.v1 import error_pb2, usage_pb2
     from modelmeter_server.core.calls import Attempt
     from modelmeter_server.core.pricing import Cost
+    from modelmeter_server.core.routing import PassedOver
     from modelmeter_server.core.usage import AdditionalUsage, Usage
 
 MAX_SECONDS = 315_576_000_000
@@ -94,6 +97,18 @@ def add_attempts(
             fill_cost(message.cost, attempt.cost)
         if attempt.usage is not None:
             fill_usage(message.usage, attempt.usage)
+
+
+def add_passed_over(
+    messages: RepeatedCompositeFieldContainer[error_pb2.PassedOver], targets: Iterable[PassedOver]
+) -> None:
+    """Append targets that a call was not sent to."""
+    for each in islice(targets, MAX_REPORTED_PASSED_OVER):
+        messages.add(
+            target=well_formed(each.target),
+            reason=PASS_REASONS[each.reason],
+            detail=well_formed(each.detail),
+        )
 
 
 def fill_duration(message: Duration, seconds: float) -> None:

@@ -17,10 +17,11 @@ from modelmeter.v1 import (
 )
 from modelmeter_server.core.answers import Finish
 from modelmeter_server.core.embeddings import InputType
-from modelmeter_server.core.models import Task
+from modelmeter_server.core.models import Strategy, Task
 from modelmeter_server.core.outcomes import Cause, Certainty, Disposition, Kind, Stage
 from modelmeter_server.core.pricing import CostSource
 from modelmeter_server.core.requests import ReasoningEffort, Role, SchemaMode, Sensitivity, ToolMode
+from modelmeter_server.core.routing import PassReason
 from modelmeter_server.core.tokens import TokenState
 from modelmeter_server.engine.session import SessionEnd
 
@@ -56,6 +57,8 @@ REASONING_EFFORTS = numbers(ReasoningEffort, model_service_pb2.ReasoningEffort, 
 TOOL_MODES = numbers(ToolMode, message_pb2.ToolChoice.Mode, "MODE_")
 TOKEN_STATES = numbers(TokenState, admin_service_pb2.TokenState, "TOKEN_STATE_")
 ROLES = numbers(Role, message_pb2.Role, "ROLE_")
+STRATEGIES = numbers(Strategy, model_service_pb2.TargetStrategy, "TARGET_STRATEGY_")
+PASS_REASONS = numbers(PassReason, error_pb2.PassReason, "PASS_REASON_")
 TASKS = numbers(Task, model_service_pb2.ModelTask, "MODEL_TASK_")
 INPUT_TYPES = numbers(InputType, embedding_pb2.EmbeddingInputType, "EMBEDDING_INPUT_TYPE_")
 SESSION_END_REASONS = numbers(SessionEnd, session_pb2.SessionEndReason, "SESSION_END_REASON_")

@@ -92,7 +92,7 @@ def call_line(outcome: CallOutcome) -> CallLine:
         event="call",
         call_id=outcome.call_id,
         model=cut_utf8(outcome.model_asked, NAME_BYTES),
-        target=outcome.model.provider if outcome.model is not None else None,
+        target=outcome.model.target_name or None if outcome.model is not None else None,
         certainty=result.certainty.value,
         estimated_output_tokens=result.estimated_output_tokens,
         elapsed=round(outcome.timings.total, 6),

@@ -201,7 +201,7 @@ class Happenings:
         return {
             "model_asked": self.clean(outcome.model_asked),
             "model_served": self.clean(result.model_served),
-            "target": outcome.model.provider if outcome.model is not None else "",
+            "target": outcome.model.target_name if outcome.model is not None else "",
             "usage": result.usage,
             "certainty": result.certainty,
             "cost": result.cost,

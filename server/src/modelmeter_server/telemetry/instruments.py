@@ -132,6 +132,26 @@ class Instruments:
         self._retries = meters.counter(
             names.RETRIES, "{attempt}", "Attempts after the first one.", names.TARGET
         )
+        self._target_states = meters.gauge(
+            names.TARGET_STATE,
+            "1",
+            "Whether calls are sent to a target: 0 they are, 1 a few find out, 2 they are not.",
+            names.TARGET,
+        )
+        self._target_changes = meters.counter(
+            names.TARGET_CHANGES,
+            "{event}",
+            "How often a target's breaker came into a state.",
+            names.TARGET,
+            names.STATE,
+        )
+        self._passed_over = meters.counter(
+            names.PASSED_OVER,
+            "{call}",
+            "Calls that were not sent to a target although it came first, by the reason.",
+            names.TARGET,
+            names.REASON,
+        )
         self._soft_limits = meters.counter(
             names.SOFT_LIMITS, "{event}", "Shares of ceilings that were passed.", names.SCOPE, names.PERCENT
         )
@@ -172,6 +192,14 @@ class Instruments:
         """Count an attempt after the first one."""
         self._retries.add(1, target)
 
+    def target_changed(self, target: str, state: str) -> None:
+        """Count that the breaker of a target came into a state."""
+        self._target_changes.add(1, target, state)
+
+    def targets_stand(self, levels: Iterable[tuple[str, int]]) -> None:
+        """Take over how all targets fare, each with its level."""
+        self._target_states.replace([((target,), float(level)) for target, level in levels])
+
     def call_ended(
         self, outcome: CallOutcome, attempts: Sequence[Attempt], operation: str, tenant: str
     ) -> None:
@@ -184,6 +212,8 @@ class Instruments:
         self._calls.add(1, name, word, landed, result.certainty.value, *owner)
         if outcome.replayed:
             return
+        for each in outcome.passed_over:
+            self._passed_over.add(1, each.target, each.reason.value)
         genai = (operation, provider_name(model), name)
         times = outcome.timings
         self._requests.record(times.total, *genai, "" if word == ANSWERED else word)

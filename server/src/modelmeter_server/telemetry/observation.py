@@ -117,6 +117,14 @@ class Telemetry:
 
     # What is no call
 
+    def targets_stand(
+        self, levels: Iterable[tuple[str, int]], target: str | None = None, state: str = ""
+    ) -> None:
+        """Note how all targets fare, and which one came into which state, if one did."""
+        self.instruments.targets_stand(levels)
+        if target is not None:
+            self.instruments.target_changed(target, state)
+
     def soft_limit_passed(self, ceiling_id: str, percent: int, standing: Any) -> None:
         """Note that a share of a ceiling was passed."""
         self.instruments.soft_limit_passed(standing.subject.scope, percent)
