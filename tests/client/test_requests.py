@@ -48,7 +48,7 @@ OPTIONS: dict[str, tuple[str, Any]] = {
     "stop_sequences": ("stop_sequences", ["END"]),
     "reasoning_effort": ("reasoning_effort", ReasoningEffort.HIGH),
     "provider_options_json": ("provider_options", {"a": 1}),
-    "continuation": ("continuation", Continuation("anthropic", "[]")),
+    "continuation": ("continuation", Continuation("anthropic", "[]", "eu")),
     "sensitivity": ("sensitivity", "Internal"),
     "effect": ("effect", Effect(run_id="r", key="k")),
     "call_id": ("call_id", uuid.UUID(int=7)),
@@ -58,6 +58,7 @@ OPTIONS: dict[str, tuple[str, Any]] = {
     "system_trust": ("system_trust", "TRUSTED"),
     "system_cache_breakpoint": ("system_cache_breakpoint", CacheBreakpoint(300)),
     "end_user_id": ("end_user_id", "u1"),
+    "affinity_key": ("affinity_key", "k1"),
     "replay_only": ("replay_only", True),
 }
 PROMPT = {"model", "text", "messages"}

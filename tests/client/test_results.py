@@ -63,6 +63,8 @@ ENUMS = [
     (enums.Role, _wire.ROLE, message_pb2.Role.DESCRIPTOR),
     (enums.Sensitivity, _wire.SENSITIVITY, message_pb2.Sensitivity.DESCRIPTOR),
     (enums.Trust, _wire.TRUST, message_pb2.Trust.DESCRIPTOR),
+    (enums.TargetStrategy, _wire.TARGET_STRATEGY, model_service_pb2.TargetStrategy.DESCRIPTOR),
+    (enums.PassReason, _wire.PASS_REASON, error_pb2.PassReason.DESCRIPTOR),
     (enums.ModelTask, _wire.MODEL_TASK, model_service_pb2.ModelTask.DESCRIPTOR),
     (
         enums.EmbeddingInputType,

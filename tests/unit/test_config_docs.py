@@ -17,6 +17,7 @@ from modelmeter_server.config import (
     LedgerSettings,
     ModelSettings,
     ProviderSettings,
+    RouteSettings,
     ServerSettings,
     load,
 )
@@ -32,6 +33,7 @@ from modelmeter_server.core.dialects import COMPATIBLE, DIALECTS, Dialect
 from modelmeter_server.core.pricing import PriceTable, Tier
 from modelmeter_server.core.tenants import Tenant
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
+from modelmeter_server.engine.breaker import BreakerRules
 from modelmeter_server.identity.jwt_verifier import JwtRules
 from modelmeter_server.rpc.listen import TlsFiles
 from tests.support import ROOT
@@ -59,6 +61,8 @@ HEADINGS = {
     "providers.p.limits": "`limits` of a provider",
     "providers.p.dialect": "`dialect` of a provider",
     "models.m": '`[models."NAME"]`',
+    "providers.p.breaker": "`breaker` of a provider",
+    "models.r": "Targets of a model",
     "models.m.price": "`price` of a model",
     "models.m.price.tiers": "`tiers` of a price",
     "identity": "`[identity]`",
@@ -126,6 +130,8 @@ def folder(tmp_path: Path) -> Path:
         ("providers.p.limits", names(Limits)),
         ("providers.p.dialect", (names(Dialect) - {"name", "base_url"}) | {"base"}),
         ("models.m", names(ModelSettings) - {"name"}),
+        ("models.r", names(RouteSettings) - {"name"}),
+        ("providers.p.breaker", names(BreakerRules)),
         ("models.m.price", names(PriceTable, Tier) - {"above_input_tokens", "service_tier"} - OF_COLLECTIONS),
         ("models.m.price.tiers", {"above_input_tokens", "service_tier"}),
         ("identity", names(IdentitySettings) - {"tenants", "certificates"}),
@@ -148,6 +154,7 @@ def default_of(path: str, key: str) -> object:
         "providers.p.timeouts": Timeouts(),
         "providers.p.limits": Limits(),
         "providers.p.dialect": Dialect(),
+        "providers.p.breaker": BreakerRules(),
         "models.m": ModelSettings(name="", provider="", model=""),
         "identity": IdentitySettings(),
         "identity.jwt": JwtRules(issuer="", audience=""),
@@ -169,6 +176,7 @@ def default_of(path: str, key: str) -> object:
             "providers.p",
             "providers.p.timeouts",
             "providers.p.limits",
+            "providers.p.breaker",
             "providers.p.dialect",
             "models.m",
             "identity",
@@ -211,7 +219,11 @@ def test_the_full_example_holds_every_documented_key_and_so_proves_it_known():
         "providers.p.timeouts": document["providers"]["anthropic"]["timeouts"],
         "providers.p.limits": document["providers"]["anthropic"]["limits"],
         "providers.p.dialect": document["providers"]["own"]["dialect"],
-        "models.m": {key: 1 for model in document["models"].values() for key in model},
+        "providers.p.breaker": document["providers"]["anthropic"]["breaker"],
+        "models.m": {
+            key: 1 for model in document["models"].values() for key in model if "targets" not in model
+        },
+        "models.r": {key: 1 for key in document["models"]["smart"] if key != "price"} | {"weight": 1},
         "models.m.price": document["models"]["claude"]["price"],
         "identity": document["identity"],
         "identity.jwt": document["identity"]["jwt"] | {"jwks_file": 1},
