@@ -168,7 +168,12 @@ WORDS = [
         (token_count.TokenCount, calls.CallOutcome),
         modelmeter.TokenCount,
         only_proto={"target": FROM_THE_MODEL},
-        only_core=OF_AN_ANSWER | OF_A_BILL | {"sensitivity": "is that of the call which is counted"},
+        only_core=OF_AN_ANSWER
+        | OF_A_BILL
+        | {
+            "sensitivity": "is that of the call which is counted",
+            "passed_over": "is of no use where nothing is bought",
+        },
         only_client={"proto": AS_IT_CAME},
     ),
     Word(
@@ -249,10 +254,16 @@ WORDS = [
         model_service_pb2.Model,
         (models.ModelSpec,),
         modelmeter.Model,
-        only_proto={"default_schema_mode": "is `schema_mode` in the core, as in the configuration"},
+        only_proto={
+            "default_schema_mode": "is `schema_mode` in the core, as in the configuration",
+            "targets": "stand in `route` in the core",
+            "strategy": "stands in `route` in the core",
+        },
         only_core={
             "schema_mode": "is `default_schema_mode` on the wire, where a call has a `schema_mode` too",
             "schema_check": "is the deployment's business",
+            "route": "is `targets` and `strategy` on the wire",
+            "target": "is the name of one of `targets` on the wire",
             "buffered": "is the deployment's business",
             "allow_remote_media": "is the deployment's business",
             "hosted_tools": "is the deployment's business",

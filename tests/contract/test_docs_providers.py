@@ -112,6 +112,7 @@ def fields(name: str, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
         "effect": ({**plain, "effect": model_service_pb2.Effect(run_id="r", key="k")}, plain),
         "ceiling": ({**plain, "ceiling": model_service_pb2.CallCeiling(tokens=1)}, plain),
         "retry_policy": ({**plain, "retry_policy": model_service_pb2.RetryPolicy(max_attempts=2)}, plain),
+        "affinity_key": ({**plain, "affinity_key": "k1"}, plain),
     }
     return special[name] if name in special else ({**plain, name: SIMPLE[name]}, plain)
 
