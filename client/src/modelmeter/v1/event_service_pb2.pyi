@@ -41,7 +41,7 @@ class EventFilter(_message.Message):
     run_id: _builtins.str
     """Events of this run."""
     session_id: _builtins.str
-    """Events of this session."""
+    """The `response.*` events of this session; they name the calls of its turns."""
     model: _builtins.str
     """Events that name this model, as it was asked for."""
     min_severity: _event_pb2.EventSeverity.ValueType

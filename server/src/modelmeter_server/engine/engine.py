@@ -127,6 +127,7 @@ class Engine:
         via: Callable[[Driver], Driver] | None = None,
         refusal: Failure | None = None,
         tenant: Tenant = OPEN,
+        conversation_id: str = "",
     ) -> Call:
         """Start a completion; it runs whether or not anyone waits for it.
 
@@ -134,7 +135,7 @@ class Engine:
         `violations` are mistakes found before, and `prefix` leads to the request's fields in the caller's message;
         both end up in the refusal, with the engine's own findings. `via` puts another driver in the place of the
         model's own, as for a turn of a session; `refusal` is why it cannot be sent at all. `tenant` says what the
-        caller may ask for.
+        caller may ask for; `conversation_id` is that of the session whose turn it is.
         """
         return self._start(
             request,
@@ -149,6 +150,7 @@ class Engine:
             prefix=prefix,
             via=via,
             refusal=refusal,
+            conversation_id=conversation_id,
         )
 
     def count(
@@ -211,6 +213,7 @@ class Engine:
         prefix: str = "",
         via: Callable[[Driver], Driver] | None = None,
         refusal: Failure | None = None,
+        conversation_id: str = "",
     ) -> Call:
         refusal = refusal or self._shed()
         work = functools.partial(
@@ -228,7 +231,9 @@ class Engine:
             desk=desk,
             tenant=tenant.name,
             # A count has no bill, and leaves nothing but the RPC's own traces.
-            watch=None if recorder is self._counts else self._watch(request, tenant.name, streamed=deltas),
+            watch=None
+            if recorder is self._counts
+            else self._watch(request, tenant.name, conversation_id, streamed=deltas),
         )
         call.task = self._inflight.launch(call)
         if refusal is None:
@@ -237,12 +242,19 @@ class Engine:
         return call
 
     def _watch(
-        self, request: CompletionRequest | EmbeddingRequest, tenant: str, *, streamed: bool
+        self,
+        request: CompletionRequest | EmbeddingRequest,
+        tenant: str,
+        conversation_id: str,
+        *,
+        streamed: bool,
     ) -> CallWatch | None:
         if self.telemetry is None:
             return None
         run_id = request.effect.run_id if request.effect is not None else ""
-        return self.telemetry.call_started(request, tenant=tenant, run_id=run_id, streamed=streamed)
+        return self.telemetry.call_started(
+            request, tenant=tenant, run_id=run_id, conversation_id=conversation_id, streamed=streamed
+        )
 
     def _shed(self) -> Failure | None:
         if self._draining:

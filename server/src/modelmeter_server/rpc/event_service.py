@@ -17,9 +17,10 @@ from modelmeter_server.engine.plan import mistaken
 from modelmeter_server.ledger.clock import now
 from modelmeter_server.telemetry.bus import BusClosed, EventFilter, TooManyWatchers
 
-from .convert_event import SEVERITY_WORDS, EventBytes, event_message
+from .convert_event import SEVERITY_WORDS, event_message
 from .convert_insights import fill_insights
 from .convert_request import Violations
+from .event_bytes import EventBytes
 from .identity import current_tenant
 from .paging import page_size, page_token, position
 from .status import lookup_trailer
