@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from modelmeter.v1 import event_pb2, event_service_pb2
 from modelmeter_server.core.answers import Finish
-from modelmeter_server.core.events import AttemptEnded, Event, PromptCompleted, PromptStarted, Retried, Severity
+from modelmeter_server.core.events import (
+    AttemptEnded,
+    Event,
+    PromptCompleted,
+    PromptStarted,
+    Retried,
+    Severity,
+)
 from modelmeter_server.core.outcomes import Cause, Certainty, Kind, Stage
 from modelmeter_server.core.pricing import Cost, CostSource
 from modelmeter_server.core.usage import Usage
@@ -29,7 +36,9 @@ ENVELOPE: dict[str, Any] = {
     "conversation_id": "chat-\u20ac",
     "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
 }
-USED = Usage(input_tokens=25, output_tokens=0, cache_read_tokens=2**40, hosted_tool_requests={"web_search": 2})
+USED = Usage(
+    input_tokens=25, output_tokens=0, cache_read_tokens=2**40, hosted_tool_requests={"web_search": 2}
+)
 COST = Cost(nano_units=12_345_678, currency="USD", source=CostSource.PRICE_TABLE, certainty=Certainty.EXACT)
 RETRIED = Retried(**ENVELOPE, number=2, target="scripted")
 COMPLETED = PromptCompleted(
@@ -82,7 +91,9 @@ def test_every_event_is_read_as_the_library_would_have_written_it(event):
     assert read(event) == event_message(event)
 
 
-@pytest.mark.parametrize("seconds", [0.0, 1e-12, 1e-6, 0.5, 0.999, 0.9999999999, 1.0, 59.9999999999, 17592.3640608695, 4e11, -1.0])
+@pytest.mark.parametrize(
+    "seconds", [0.0, 1e-12, 1e-6, 0.5, 0.999, 0.9999999999, 1.0, 59.9999999999, 17592.3640608695, 4e11, -1.0]
+)
 def test_times_are_cut_and_carried_as_the_library_does_it(seconds):
     event = msgspec.structs.replace(COMPLETED, total_time=seconds, queue_time=seconds)
     assert read(event) == event_message(event)
