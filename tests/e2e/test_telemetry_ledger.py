@@ -65,7 +65,10 @@ async def test_what_the_ledger_holds_and_what_runs_is_counted(tmp_path):
         await running.engine.drain(5)
         await gauge.look()
         after = counted(running.telemetry)
-    told = [{each[0][names.STATE]: each[1] for each in metrics[names.LEDGER_TOKENS]} for metrics in (during, after)]
+    told = [
+        {each[0][names.STATE]: each[1] for each in metrics[names.LEDGER_TOKENS]}
+        for metrics in (during, after)
+    ]
     assert told[0]["settled"] == answer.usage.input_tokens + answer.usage.output_tokens
     assert told[0]["held"] >= 100
     assert (told[1]["held"], told[1]["unsettled"] > 0, told[1]["written_off"]) == (0, True, 0)

@@ -14,6 +14,8 @@ from modelmeter_server.core.answers import Finish
 from modelmeter_server.core.events import (
     AttemptEnded,
     Event,
+    HostedToolCompleted,
+    Payload,
     PromptCompleted,
     PromptStarted,
     Retried,
@@ -21,10 +23,12 @@ from modelmeter_server.core.events import (
 )
 from modelmeter_server.core.outcomes import Cause, Certainty, Kind, Stage
 from modelmeter_server.core.pricing import Cost, CostSource
+from modelmeter_server.core.redaction import PAYLOAD_BYTES
 from modelmeter_server.core.usage import Usage
 from modelmeter_server.rpc import event_bytes as module
 from modelmeter_server.rpc.convert_event import event_message
 from modelmeter_server.rpc.event_bytes import EventBytes, event_bytes, varint
+from modelmeter_server.telemetry.bus import BATCH
 from tests.support.event_values import events, events_of
 
 ENVELOPE: dict[str, Any] = {
@@ -84,6 +88,29 @@ def read(event: Event) -> event_pb2.Event:
 def test_an_event_is_read_as_the_library_would_have_written_it(event):
     assert read(event) == event_message(event)
     assert read(event) == event_message(event)  # as well from what is remembered of the first time
+
+
+def test_what_differs_between_calls_is_not_remembered():
+    event_bytes(COMPLETED)
+    without = msgspec.structs.replace(
+        COMPLETED, usage=None, cost=None, first_token_time=None, provider_response_id=""
+    )
+    assert read(without) == event_message(without)
+
+
+def test_a_batch_of_the_largest_events_is_received_by_every_client():
+    name = "\u00e9" * 128
+    gave = Payload(text="x" * PAYLOAD_BYTES, truncated=True, original_bytes=2**40)
+    event = HostedToolCompleted(
+        **{**ENVELOPE, "call_id": name, "conversation_id": name, "run_id": name, "span_id": "f" * 16},
+        tool=name,
+        tool_call_id=name,
+        provider_response_id=name,
+        status=name,
+        failed=True,
+        result=gave,
+    )
+    assert len(event_bytes(event)) * BATCH < 4 * 2**20 - 1_000
 
 
 @given(st.one_of(events, *map(events_of, (PromptStarted, PromptCompleted, AttemptEnded))))

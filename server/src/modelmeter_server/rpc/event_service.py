@@ -78,7 +78,7 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
         except TooManyWatchers:
             await _end(context, _crowded())
         try:
-            await context.write(b"")
+            await context.write(pb.WatchEventsResponse(process=self._process).SerializeToString())
             await self._relay(watcher, context)
         except BusClosed:
             await _end(context, _closing())
@@ -104,7 +104,7 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
         before = int(after) if after else None
         events = self._telemetry.bus.recent(wanted, before=before, limit=size + 1)
         page = events[:size]
-        response = pb.QueryEventsResponse(events=map(event_message, page))
+        response = pb.QueryEventsResponse(events=map(event_message, page), process=self._process)
         if len(events) > size:
             response.next_page_token = page_token(str(page[-1].tick))
         return response
