@@ -2,8 +2,9 @@
 
 First the CPU of this service against a naive gateway: both read the same bytes from the same provider process and
 answer the same client. Then this service with itself: one wire format against another, with telemetry against without
-and watched against unwatched, with a ledger against without, and a ledger of a million calls against an empty one. Rounds alternate, and a ratio is taken within each round; the
-median ratio is the result. Exit code 1 when one is beyond its bound.
+and watched against unwatched, with a ledger against without, and a ledger of a million calls against an empty one.
+Rounds alternate, and a ratio is taken within each round; the median ratio is the result. Exit code 1 when one is beyond
+its bound.
 """
 
 from __future__ import annotations

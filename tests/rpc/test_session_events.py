@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import grpc.aio
 import pytest
 
+from modelmeter.v1 import event_pb2
 from modelmeter.v1 import event_service_pb2 as pb
 from modelmeter.v1.event_service_pb2_grpc import EventServiceStub
 from modelmeter_server.core.events import Family, Severity, kind_of
@@ -20,7 +22,7 @@ from tests.support import responses_events as responses
 from tests.support.fault_server import FaultServer
 from tests.support.fault_server import Reply as HttpReply
 from tests.support.provider_service import provider_service
-from tests.support.session_service import fail, sessions
+from tests.support.session_service import MODEL, fail, sessions
 from tests.support.socket_server import Reply, answered, frames
 from tests.support.watching import Observed
 
@@ -117,11 +119,11 @@ async def test_an_emulated_session_is_told_in_the_same_way_and_says_so():
     async with (
         FaultServer(reply) as provider,
         provider_service(provider, telemetry=seen.telemetry) as service,
+        service.client.session("anthropic", conversation_id="chat-2") as session,
     ):
-        async with service.client.session("anthropic", conversation_id="chat-2") as session:
-            await session.ask("a")
-            provider.script([HttpReply(status=500)])
-            await fail(session, "b")
+        await session.ask("a")
+        provider.script([HttpReply(status=500)])
+        await fail(session, "b")
     started, _, end, _, failed, ended = own(seen)
     assert started.emulated
     assert (end.status, end.certainty, end.connection) == ("completed", Certainty.EXACT, 0)
@@ -133,21 +135,23 @@ async def test_an_emulated_session_is_told_in_the_same_way_and_says_so():
 
 async def test_watchers_and_queries_know_sessions_and_their_filters():
     seen = Observed()
-    async with sessions(Reply(answered("r1")), Reply(answered("r2")), telemetry=seen.telemetry) as served:
-        async with grpc.aio.insecure_channel(served.service.address) as channel:
-            stub = EventServiceStub(channel)
-            watch = stub.WatchEvents(pb.WatchEventsRequest(filter=pb.EventFilter(session_id="s-2")))
-            await watch.read()
-            for id in ("s-1", "s-2"):
-                async with served.open(session_id=id, conversation_id="chat-1") as session:
-                    await session.ask("a")
-            found = []
-            while len(found) < 4:
-                found += (await watch.read()).events
-            watch.cancel()
-            wanted = pb.EventFilter(kinds=["response.session_ended"], conversation_id="chat-1")
-            ended = (await stub.QueryEvents(pb.QueryEventsRequest(filter=wanted))).events
-            sums = (await stub.GetInsights(pb.GetInsightsRequest(conversation_id="chat-1"))).insights
+    async with (
+        sessions(Reply(answered("r1")), Reply(answered("r2")), telemetry=seen.telemetry) as served,
+        grpc.aio.insecure_channel(served.service.address) as channel,
+    ):
+        stub = EventServiceStub(channel)
+        watch: Any = stub.WatchEvents(pb.WatchEventsRequest(filter=pb.EventFilter(session_id="s-2")))
+        await watch.read()
+        for id in ("s-1", "s-2"):
+            async with served.open(session_id=id, conversation_id="chat-1") as session:
+                await session.ask("a")
+        found: list[event_pb2.Event] = []
+        while len(found) < 4:
+            found += (await watch.read()).events
+        watch.cancel()
+        wanted = pb.EventFilter(kinds=["response.session_ended"], conversation_id="chat-1")
+        ended = (await stub.QueryEvents(pb.QueryEventsRequest(filter=wanted))).events
+        sums = (await stub.GetInsights(pb.GetInsightsRequest(conversation_id="chat-1"))).insights
     assert [event.kind for event in found] == [
         "response.session_started",
         "response.turn_started",
@@ -163,8 +167,9 @@ async def test_watchers_and_queries_know_sessions_and_their_filters():
 async def test_a_label_of_the_turn_names_its_conversation_rather_than_the_session_does():
     seen = Observed()
     async with sessions(Reply(answered("r1")), telemetry=seen.telemetry) as served:
-        async with served.open(conversation_id="of the session") as session:
-            await session.ask("a", labels={"conversation_id": "of the turn"})
+        session = await served.service.client.open_session(MODEL, conversation_id="of the session")
+        await session.ask("a", labels={"conversation_id": "of the turn"})
+        await session.close()
     assert seen.event("prompt.completed").conversation_id == "of the turn"
     assert seen.event("response.turn_completed").conversation_id == "of the session"
 

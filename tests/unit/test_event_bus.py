@@ -94,7 +94,8 @@ async def test_those_with_one_filter_read_at_their_own_pace():
 
 async def test_a_backlog_is_read_in_batches_of_bounded_size_across_the_end_of_the_room():
     bus = EventBus(waiting=2 * BATCH)
-    watcher, read, told = bus.watch(ALL), [], 0
+    watcher, told = bus.watch(ALL), 0
+    read: list[int] = []
     for size in (BATCH // 2, 2 * BATCH, BATCH + 1):
         for _ in range(size):
             bus.publish(event(told))

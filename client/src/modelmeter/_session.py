@@ -9,7 +9,6 @@ import grpc
 import grpc.aio
 
 from ._lost import CallRecord, error_without_outcome
-from ._requests import CompleteOptions, Prompt
 from ._status import error_at_end, error_from_rpc
 from ._turns import CLOSING_SECONDS, SessionProgress, TurnProgress, close_message, turn_message
 from .events import StreamEvent, TextDelta
@@ -18,6 +17,7 @@ from .v1.model_service_pb2 import CompleteRequest, SessionRequest, SessionRespon
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from ._requests import CompleteOptions, Prompt
     from .errors import ModelmeterError
     from .results import Completion
     from .sessions import SessionEnd

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Unpack
 import grpc
 
 from ._lost import CallRecord, error_without_outcome
-from ._requests import CompleteOptions, Prompt
 from ._status import error_at_end, error_from_rpc
 from ._turns import CLOSING_SECONDS, SessionProgress, TurnProgress, close_message, turn_message
 from .events import StreamEvent, TextDelta
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from grpc import _CallIterator
 
+    from ._requests import CompleteOptions, Prompt
     from .errors import ModelmeterError
     from .results import Completion
     from .sessions import SessionEnd

@@ -1,4 +1,4 @@
-"""Events as bytes of the wire. Those of every call are put together by hand: a message for each costs a busy server more.
+"""Events as bytes of the wire. Those of every call are put together by hand: a message for each would cost more.
 
 What the events of many calls have in common (names, words, small numbers) the library writes once, and it is
 remembered as bytes; only what differs from call to call is written here. The tags come from the descriptors, and tests
@@ -204,7 +204,8 @@ def _starts(seconds: int) -> list[bytes]:
 @lru_cache(REMEMBERED)
 def _ids(ids: tuple[str, ...]) -> bytes:
     """Return the ids that all events of a call have."""
-    return event_pb2.Event(**dict(zip(_IDS, ids, strict=True))).SerializeToString()
+    told: dict[str, Any] = dict(zip(_IDS, ids, strict=True))
+    return event_pb2.Event(**told).SerializeToString()
 
 
 def _kinds(kind: type[Event]) -> dict[Any, bytes]:
