@@ -97,7 +97,7 @@ baseline: $(READY) ## renew proto/baseline.binpb, what `make check` compares the
 	@$(BIN)/python -m tools.protocheck baseline
 
 .PHONY: bench
-bench: $(READY) ## cost of a call: against a naive gateway, by wire format, by ledger and its size
+bench: $(READY) ## cost of a call: against a naive gateway, by wire format, by telemetry, by ledger and its size
 	@$(BIN)/python -m bench $(ARGS)
 
 .PHONY: lock

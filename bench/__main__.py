@@ -1,20 +1,20 @@
 """What a `Complete` of an answer of 400 events costs, in one run.
 
 First the CPU of this service against a naive gateway: both read the same bytes from the same provider process and
-answer the same client. Then this service with itself: one wire format against another, with a ledger against without,
-and a ledger of a million calls against an empty one. Rounds alternate, and a ratio is taken within each round; the
-median ratio is the result. Exit code 1 when one is beyond its bound.
+answer the same client. Then this service with itself: one wire format against another, with telemetry against without
+and watched against unwatched, with a ledger against without, and a ledger of a million calls against an empty one.
+Rounds alternate, and a ratio is taken within each round; the median ratio is the result. Exit code 1 when one is beyond
+its bound.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import statistics
 
-from bench import ledger_rates, ledger_size
+from bench import ledger_rates, ledger_size, telemetry
 from bench.answers import KINDS
-from bench.calls import round_of
+from bench.calls import cpu_per_call
 from bench.processes import Process, running
 from bench.provider import EVENTS
 
@@ -23,13 +23,6 @@ BOUND = 0.16
 
 FORMAT_BOUND = 1.6
 """Highest CPU of a wire format, as a multiple of what the first one, Anthropic's, takes."""
-
-
-def cpu_per_call(process: Process, model: str, calls: int, in_flight: int) -> float:
-    """Return seconds of the process for each of so many completions."""
-    before = process.cpu_seconds()
-    asyncio.run(round_of(process.port, model, calls, in_flight))
-    return (process.cpu_seconds() - before) / calls
 
 
 def _warm_up(process: Process, in_flight: int) -> None:
@@ -93,6 +86,12 @@ def main() -> int:
     parser.add_argument(
         "--ledger-calls", type=int, default=1_000_000, help="in the large ledger; 0 leaves it out"
     )
+    parser.add_argument(
+        "--telemetry-rounds",
+        type=int,
+        default=9,
+        help="of telemetry on and off, and watched; 0 leaves them out",
+    )
     parser.add_argument("--in-flight", type=int, default=32)
     options = parser.parse_args()
     flight = options.in_flight
@@ -108,6 +107,8 @@ def main() -> int:
             if options.format_rounds:
                 formats = _by_format(ours, options.format_rounds, options.calls * 4, flight)
                 passed = _report_formats(formats) and passed
+        if options.telemetry_rounds:
+            passed = telemetry.measure(url, options.telemetry_rounds, in_flight=flight) and passed
         if options.ledger_rounds:
             passed = ledger_rates.measure(url, options.ledger_rounds, options.calls) and passed
         if options.ledger_calls:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import grpc.aio
 
 from bench.provider import EVENTS
 from modelmeter.v1 import model_service_pb2 as service_pb2
 from modelmeter.v1 import model_service_pb2_grpc as service_grpc
+
+if TYPE_CHECKING:
+    from bench.processes import Process
 
 
 async def round_of(port: int, model: str, calls: int, in_flight: int) -> None:
@@ -25,3 +29,10 @@ async def round_of(port: int, model: str, calls: int, in_flight: int) -> None:
                 assert answer.completion.text.count(" ") == EVENTS
 
         await asyncio.gather(*(one() for _ in range(calls)))
+
+
+def cpu_per_call(process: Process, model: str, calls: int, in_flight: int) -> float:
+    """Return seconds of the process for each of so many completions."""
+    before = process.cpu_seconds()
+    asyncio.run(round_of(process.port, model, calls, in_flight))
+    return (process.cpu_seconds() - before) / calls

@@ -28,8 +28,6 @@ from modelmeter_server.telemetry.observation import Telemetry
 EVENTS_PER_SECOND = 10_000
 TICK = 0.005
 
-USED = Usage(input_tokens=25, output_tokens=400)
-
 
 async def _be_busy(telemetry: Telemetry) -> None:
     """Tell the events of other calls.
@@ -42,12 +40,15 @@ async def _be_busy(telemetry: Telemetry) -> None:
         await asyncio.sleep(TICK)
         due = int((time.process_time() - begun) * EVENTS_PER_SECOND)
         while told < due:
-            _tell_call(telemetry)
+            _tell_call(telemetry, told)
             told += 3
 
 
-def _tell_call(telemetry: Telemetry) -> None:
-    to, tell = Belonging("default", "3f2504e0-4f89-41d3-9a0c-0305e82c3301"), telemetry.happenings.tell
+def _tell_call(telemetry: Telemetry, number: int) -> None:
+    """Tell the events of a call; its ids, tokens and times are its own, as those of real calls are."""
+    to, tell = Belonging("default", f"3f2504e0-4f89-41d3-9a0c-{number:012x}"), telemetry.happenings.tell
+    used = Usage(input_tokens=25 + number % 9_973, output_tokens=400)
+    elapsed = 0.01 + number % 1_009 / 1e5
     tell(PromptStarted, to, model_asked="bench-1", messages=1)
     tell(
         AttemptEnded,
@@ -56,8 +57,8 @@ def _tell_call(telemetry: Telemetry) -> None:
         target="anthropic",
         stage=Stage.OUTPUT,
         certainty=Certainty.EXACT,
-        elapsed=0.01,
-        usage=USED,
+        elapsed=elapsed,
+        usage=used,
     )
     tell(
         PromptCompleted,
@@ -65,15 +66,15 @@ def _tell_call(telemetry: Telemetry) -> None:
         model_asked="bench-1",
         model_served="bench-1",
         target="anthropic",
-        usage=USED,
+        usage=used,
         certainty=Certainty.EXACT,
         finish=Finish.STOP,
         stop_reason="end_turn",
-        provider_response_id="msg_bench",
+        provider_response_id=f"msg_{number:024x}",
         attempts_total=1,
         queue_time=0.001,
         first_token_time=0.002,
-        total_time=0.01,
+        total_time=elapsed + 0.001,
     )
 
 

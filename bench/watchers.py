@@ -11,6 +11,8 @@ from typing import Any
 
 import grpc.aio
 
+from modelmeter._channel import channel_options
+
 METHOD = "/modelmeter.v1.EventService/WatchEvents"
 
 
@@ -20,7 +22,8 @@ async def _read(call: Any) -> None:
 
 
 async def _watch(port: str) -> None:
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+    target = f"127.0.0.1:{port}"
+    async with grpc.aio.insecure_channel(target, channel_options(target, None)) as channel:
         # As bytes: what reading costs the watchers is not measured.
         watch: Any = channel.unary_stream(METHOD)
         calls = [watch(b"") for _ in range(3)]

@@ -48,7 +48,7 @@ def test_the_page_lists_every_metric_with_its_attributes():
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (bus.BATCH, "at most 100, which wait 20 ms"),
+        (bus.BATCH, "at most 500, which wait 20 ms"),
         (bus.WAITING, "`waiting_events`, 10,000"),
         (PAYLOAD_BYTES, "4,096 bytes"),
         (meters.SERIES, "`max_series` (1,000)"),

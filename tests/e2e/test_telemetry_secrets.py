@@ -21,8 +21,11 @@ from modelmeter_server.core.events import to_json
 from modelmeter_server.telemetry import log
 from modelmeter_server.telemetry.bus import EventFilter
 from tests.support import anthropic_events as said
+from tests.support import responses_events as responses
 from tests.support.collector import Collector, collecting
 from tests.support.fault_server import FaultServer, Reply
+from tests.support.socket_server import Reply as Turn
+from tests.support.socket_server import SocketServer, answered, frames, socket_server
 from tests.support.wire_bytes import sse
 
 PROMPT = "prompt-secret-kGq7VtXw"
@@ -52,6 +55,13 @@ api_key_env = "PLANTED_KEY"
 [models.claude]
 provider = "anthropic"
 model = "claude-opus-5"
+[providers.openai]
+kind = "openai_responses"
+base_url = "{sockets}"
+api_key_env = "PLANTED_KEY"
+[models.gpt]
+provider = "openai"
+model = "gpt-5.2"
 """
 
 
@@ -60,6 +70,9 @@ class Told:
     """Everything that a deployment told about its calls."""
 
     events: str = ""
+    watched: str = ""
+    queried: str = ""
+    insights: str = ""
     spans: str = ""
     metrics: str = ""
     prometheus: str = ""
@@ -72,6 +85,9 @@ class Told:
         """Return each place with what it holds."""
         return {
             "events": self.events,
+            "WatchEvents": self.watched,
+            "QueryEvents": self.queried,
+            "GetInsights": self.insights,
             "spans": self.spans,
             "metrics": self.metrics,
             "prometheus": self.prometheus,
@@ -114,10 +130,35 @@ def cut() -> Reply:
 REPLIES = [answer(), echo(400), echo(401), echo(500), cut()]
 
 
+def echoing_frame() -> str:
+    """An error frame that repeats what was sent."""
+    message = f"bad request: {PROMPT}, Authorization: Bearer {KEY}"
+    error = {"type": "invalid_request_error", "code": "invalid_request", "message": message}
+    return json.dumps({"type": "error", "status": 400, "error": error})
+
+
+def echoing_end() -> str:
+    """A response that fails and repeats what was sent."""
+    error = {"code": "server_error", "message": f"{PROMPT} {KEY}"}
+    failed = responses.response(status="failed") | {"error": error}
+    return json.dumps(responses.event("failed", response=failed))
+
+
+TURNS = [
+    Turn(answered("r1", ANSWER)),
+    Turn([echoing_frame()]),
+    Turn([*frames(responses.created()), echoing_end()]),
+    Turn(answered("r4", ANSWER)[:4], reset=True),
+]
+"""What a socket says to the turns of a session."""
+
+
 @asynccontextmanager
-async def deployment(collector: Collector, provider: FaultServer, folder) -> AsyncIterator[app.App]:
+async def deployment(
+    collector: Collector, provider: FaultServer, sockets: SocketServer, folder
+) -> AsyncIterator[app.App]:
     file = folder / "modelmeter.toml"
-    file.write_text(CONFIG.format(collector=collector.address, provider=provider.url))
+    file.write_text(CONFIG.format(collector=collector.address, provider=provider.url, sockets=sockets.url))
     running = app.App(load(file, {"PLANTED_KEY": KEY}, listen=["127.0.0.1:0"]))
     try:
         yield running
@@ -142,6 +183,40 @@ async def ask_all(address: str, told: Told) -> None:
                 )
 
 
+async def talk_all(address: str, told: Told) -> None:
+    """Hold a session over a socket, and an emulated one."""
+    headers = {"authorization": f"Bearer {HEADER}", "x-api-key": HEADER}
+    async with modelmeter.AsyncClient(address) as client:
+        for model, turns in (("gpt", len(TURNS)), ("claude", len(REPLIES))):
+            async with client.session(
+                model, conversation_id=MARKER, keep_transcript=True, metadata=headers
+            ) as session:
+                for _ in range(turns):
+                    try:
+                        await session.ask(f"My password is {PROMPT}", timeout=10)
+                    except modelmeter.ModelmeterError as error:
+                        told.errors.append(f"{error} {error!r}")
+
+
+async def watch_all(client: modelmeter.AsyncClient, told: Told, watching: asyncio.Event) -> None:
+    """Watch over EventService until the last session has ended."""
+    ends = 0
+    async with client.events.watch() as batches:
+        watching.set()
+        async for batch in batches:
+            for event in batch.events:
+                told.watched += f"{event!r} {event.proto}\n"
+                ends += event.kind == "response.session_ended"
+            if ends == 2:
+                return
+
+
+async def look_back(client: modelmeter.AsyncClient, told: Told) -> None:
+    """Ask EventService what was."""
+    told.queried = "\n".join([str(event.proto) async for event in client.events.recent()])
+    told.insights = str((await client.events.insights()).proto)
+
+
 def fetch(port: int) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         return answer.read().decode()
@@ -149,13 +224,20 @@ def fetch(port: int) -> str:
 
 @pytest.fixture
 async def told(tmp_path, log_stream) -> Told:
-    """Make a call for each reply and collect what was told of them."""
+    """Make a call and a turn for each reply and collect what was told of them."""
     told = Told()
-    async with collecting() as collector, FaultServer() as provider:
-        provider.script(REPLIES)
-        async with deployment(collector, provider, tmp_path) as running:
+    async with collecting() as collector, FaultServer() as provider, socket_server(*TURNS) as sockets:
+        provider.script(REPLIES * 2)
+        async with deployment(collector, provider, sockets, tmp_path) as running:
             (address,) = await running.start()
-            await ask_all(address, told)
+            async with modelmeter.AsyncClient(address) as client:
+                watching = asyncio.Event()
+                watcher = asyncio.ensure_future(watch_all(client, told, watching))
+                await watching.wait()
+                await ask_all(address, told)
+                await talk_all(address, told)
+                await watcher
+                await look_back(client, told)
             everything = EventFilter(tenant="default")
             events = running.telemetry.bus.recent(everything, before=None, limit=10**6)
             told.events = "\n".join(to_json(event).decode() for event in events)
@@ -176,17 +258,26 @@ async def test_no_secret_is_told_anywhere_and_the_marker_is_found_where_it_belon
         # A caller may read what the provider says of its own request, which repeats the caller's own words.
         allowed = ["errors"] if secret == PROMPT else []
         assert [place for place in leaks if place not in allowed] == [], secret
-    assert MARKER in told.events
+    for place in (told.events, told.watched, told.queried, told.insights, told.log):
+        assert MARKER in place
     assert MARKER in told.spans
     assert MARKER not in told.metrics + told.prometheus
-    assert len(told.errors) == len(REPLIES) - 1
+    assert len(told.errors) == 2 * (len(REPLIES) - 1) + len(TURNS) - 1
 
 
 async def test_every_place_was_looked_into(told):
-    assert told.events.count('"prompt.started"') == len(REPLIES)
-    assert {"chat claude-opus-5", "modelmeter.v1.ModelService/Complete"} <= told.span_names
+    calls = 2 * len(REPLIES) + len(TURNS)
+    for text in (told.watched, told.queried):
+        assert text.count('kind: "prompt.started"') == calls
+        assert text.count('kind: "response.turn_completed"') == len(REPLIES) + len(TURNS)
+        assert text.count('kind: "response.session_ended"') == 2
+    assert told.events.count('"prompt.started"') == calls
+    assert f"calls: {calls}" in told.insights
+    assert {"chat claude-opus-5", "chat gpt-5.2"} <= told.span_names
+    assert {f"modelmeter.v1.ModelService/{method}" for method in ("Complete", "Session")} <= told.span_names
     assert {"gen_ai.client.inference.duration", "modelmeter.calls"} <= told.metric_names
     assert 'modelmeter_outcome="REFUSED"' in told.prometheus
     lines = [json.loads(line) for line in told.log.splitlines()]
-    assert sum(line["event"] == "call" for line in lines) == len(REPLIES)
+    assert sum(line["event"] == "call" for line in lines) == calls
+    assert sum(line["event"] == "response.session_ended" for line in lines) == 2
     assert all(line["trace_id"] for line in lines if line["event"] == "call")

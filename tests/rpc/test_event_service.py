@@ -28,6 +28,7 @@ async def watching(running, **wanted):
         pb.WatchEventsRequest(filter=pb.EventFilter(**wanted))
     )
     first = await call.read()
+    assert first.process
     assert not first.events
     return call
 
@@ -130,6 +131,7 @@ async def test_the_latest_events_are_listed_page_by_page_the_newest_first():
         request = pb.QueryEventsRequest(page_size=4)
         while True:
             page = await stub.QueryEvents(request)
+            assert page.process
             found.append([event.tick for event in page.events])
             if not page.next_page_token:
                 break

@@ -29,6 +29,7 @@ _OF_TYPE: dict[Any, st.SearchStrategy[Any]] = {
         Usage, input_tokens=maybe, output_tokens=maybe, hosted_tool_requests=st.just({"web_search": 1})
     ),
     Cost: costs,
+    dict[str, int]: st.dictionaries(st.sampled_from(["USD", "EUR"]), counts),
     Payload: st.builds(
         Payload, text=plain_texts, truncated=st.booleans(), original_bytes=st.integers(0, 2**31 - 1)
     ),

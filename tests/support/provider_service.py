@@ -21,6 +21,7 @@ from modelmeter_server.engine.engine import Engine
 from modelmeter_server.engine.holding import Desk
 from modelmeter_server.ledger.ledger import Ledger
 from modelmeter_server.rpc.server import RpcServer
+from modelmeter_server.telemetry.observation import Telemetry
 
 from .fault_server import FaultServer
 from .running_server import Memory
@@ -63,6 +64,7 @@ async def provider_service(
     models: Sequence[ModelSpec] = (),
     path: str = "",
     ledger: Ledger | None = None,
+    telemetry: Telemetry | None = None,
 ) -> AsyncIterator[ProviderService]:
     """Serve every wire format, streamed as `<kind>` and buffered as `<kind>-buffered`, from one scripted provider."""
     drivers = {
@@ -77,7 +79,7 @@ async def provider_service(
         for kind, wire in WIRES.items()
     }
     memory = Memory()
-    engine = Engine(Catalog([*_models(), *models]), drivers, memory)
+    engine = Engine(Catalog([*_models(), *models]), drivers, memory, telemetry=telemetry)
     if ledger is not None:
         engine.use_ledger(Desk(ledger))
     server = RpcServer(engine)

@@ -59,18 +59,8 @@ class Observed:
         return self.spans(SpanKind.CLIENT)
 
     def metrics(self) -> dict[str, list[tuple[dict[str, Any], float]]]:
-        """Return what an exporter gets: attributes and value (of histograms the count) of each point, by name."""
-        data = metrics_data(self.telemetry.meters, Resource.create({}), 1, 2)
-        return {
-            metric.name: [
-                (
-                    dict(point.attributes or {}),
-                    float(getattr(point, "count", getattr(point, "value", 0))),
-                )
-                for point in cast("list[Any]", metric.data.data_points)
-            ]
-            for metric in data.resource_metrics[0].scope_metrics[0].metrics
-        }
+        """Return what an exporter gets, see `counted`."""
+        return counted(self.telemetry)
 
     def everything(self) -> str:
         """Return all of it as text, to look for what must not be there."""
@@ -79,3 +69,18 @@ class Observed:
             for span in self._exporter.get_finished_spans()
         ]
         return repr([self.events(), spans, self.metrics()])
+
+
+def counted(telemetry: Telemetry) -> dict[str, list[tuple[dict[str, Any], float]]]:
+    """Return what an exporter gets: attributes and value (of histograms the count) of each point, by name."""
+    data = metrics_data(telemetry.meters, Resource.create({}), 1, 2)
+    return {
+        metric.name: [
+            (
+                dict(point.attributes or {}),
+                float(getattr(point, "count", getattr(point, "value", 0))),
+            )
+            for point in cast("list[Any]", metric.data.data_points)
+        ]
+        for metric in data.resource_metrics[0].scope_metrics[0].metrics
+    }

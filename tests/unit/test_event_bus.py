@@ -77,6 +77,52 @@ async def test_a_slow_watcher_loses_the_oldest_and_hears_how_many():
     other.close()
 
 
+async def test_those_with_one_filter_read_at_their_own_pace():
+    bus = EventBus(waiting=4)
+    slow, fast = bus.watch(ALL), bus.watch(ALL)
+    read: list[int] = []
+    for tick in range(10):
+        bus.publish(event(tick))
+        read += ticks((await fast.next())[1]) if tick % 2 else []
+    late = bus.watch(ALL)
+    bus.publish(event(10))
+    assert read == list(range(10))
+    assert ticks((await late.next())[1]) == ticks((await fast.next())[1]) == [10]
+    lost, batch = await slow.next()
+    assert (lost, ticks(batch)) == (7, [7, 8, 9, 10])
+
+
+async def test_a_backlog_is_read_in_batches_of_bounded_size_across_the_end_of_the_room():
+    bus = EventBus(waiting=2 * BATCH)
+    watcher, told = bus.watch(ALL), 0
+    read: list[int] = []
+    for size in (BATCH // 2, 2 * BATCH, BATCH + 1):
+        for _ in range(size):
+            bus.publish(event(told))
+            told += 1
+        while len(read) < told:
+            lost, batch = await watcher.next()
+            assert lost == 0
+            assert len(batch) <= BATCH
+            read += ticks(batch)
+    assert read == list(range(told))
+
+
+async def test_what_is_lost_is_counted_while_it_is_and_once():
+    bus = EventBus(waiting=2)
+    reads, leaves = bus.watch(ALL), bus.watch(ALL)
+    for tick in range(5):
+        bus.publish(event(tick))
+    assert bus.lost == 6
+    await reads.next()
+    leaves.close()
+    leaves.close()
+    bus.publish(event(5))
+    assert (bus.lost, bus.watchers) == (6, 1)
+    reads.close()
+    assert (bus.lost, bus.watchers) == (6, 0)
+
+
 def test_only_so_many_may_watch():
     bus = EventBus(watchers=1)
     first = bus.watch(ALL)

@@ -21,11 +21,13 @@ from ._credentials import tls_credentials
 from ._event_messages import EventOptions
 from ._ledger_requests import CallFilter, SpendOptions
 from ._requests import CompleteOptions, EmbedOptions, Prompt
-from ._session import AsyncSession, AsyncSessionTurn, SessionOptions
+from ._session import AsyncSession, AsyncSessionTurn
 from ._sync import Client, CompletionStream
 from ._sync_admin import Admin
 from ._sync_events import Events
 from ._sync_ledger import Ledger
+from ._sync_session import Session, SessionTurn
+from ._turns import SessionOptions
 from ._version import __version__
 from .administration import NewToken, Tenant, Token
 from .enums import (
@@ -237,11 +239,13 @@ __all__ = [
     "SchemaMode",
     "Scope",
     "Sensitivity",
+    "Session",
     "SessionEnd",
     "SessionEndReason",
     "SessionOptions",
     "SessionTotals",
     "SessionTransport",
+    "SessionTurn",
     "Spend",
     "SpendOptions",
     "Stage",

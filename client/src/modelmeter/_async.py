@@ -26,9 +26,10 @@ from ._requests import (
     stream_request,
 )
 from ._results import completion_from, embeddings_from, has_outcome, model_from, token_count_from
-from ._session import AsyncSession, SessionOptions, open_session, session_opening
+from ._session import AsyncSession, open_session
 from ._status import error_at_end, error_from_rpc
 from ._stream import StreamProgress
+from ._turns import SessionOptions, session_opening
 from .enums import Operation
 from .errors import LostContactError, ModelmeterError
 from .events import StreamEvent, TextDelta

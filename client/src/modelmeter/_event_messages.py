@@ -124,6 +124,8 @@ def _fact(message: Any) -> dict[str, Any]:
 def _value(field: FieldDescriptor, value: Any) -> Any:
     if field.enum_type is not None:
         return _WORDS[field.enum_type.full_name].member(value)
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        return dict(value)
     if isinstance(value, Duration):
         return _wire.seconds(value)
     if isinstance(value, usage_pb2.Usage):

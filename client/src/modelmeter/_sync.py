@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar, Unpack
 
@@ -25,6 +26,8 @@ from ._stream import StreamProgress
 from ._sync_admin import Admin
 from ._sync_events import Events
 from ._sync_ledger import Ledger
+from ._sync_session import Session, open_session
+from ._turns import SessionOptions, session_opening
 from .enums import Operation
 from .errors import LostContactError, ModelmeterError
 from .events import StreamEvent, TextDelta
@@ -241,6 +244,45 @@ class Client:
             yield stream
         finally:
             stream.cancel()
+
+    @contextmanager
+    def session(
+        self,
+        model: str,
+        *,
+        timeout: float | None = None,
+        metadata: Metadata | None = None,
+        **options: Unpack[SessionOptions],
+    ) -> Iterator[Session]:
+        """Open a conversation of many turns; leaving the `with` block closes it, and an exception cancels it.
+
+        Takes what `open_session` takes.
+        """
+        session = self.open_session(model, timeout=timeout, metadata=metadata, **options)
+        try:
+            yield session
+        except BaseException:
+            session.cancel()
+            raise
+        else:
+            session.close()
+
+    def open_session(
+        self,
+        model: str,
+        *,
+        timeout: float | None = None,
+        metadata: Metadata | None = None,
+        **options: Unpack[SessionOptions],
+    ) -> Session:
+        """Open a conversation of many turns, which the caller closes.
+
+        See `SessionOptions`. `timeout` is for the session as a whole; left out, there is none.
+        """
+        opening = session_opening(model, **options)
+        method, limit = self._stub.Session, deadline(timeout, math.inf)
+        headers = call_metadata(metadata, self._token)
+        return open_session(lambda told: method(told, timeout=limit, metadata=headers), opening)
 
     def count_tokens(
         self,

@@ -80,7 +80,7 @@ def line(event: Event) -> str:
 
 
 def _says(value: object) -> bool:
-    return value not in (None, "", 0, False) and str(value) != "UNSPECIFIED"
+    return value not in (None, "", 0, False, {}) and str(value) != "UNSPECIFIED"
 
 
 def _text(value: object) -> str:

@@ -3,10 +3,12 @@
 isort:skip_file
 What happens to calls, as a stream of small facts."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from modelmeter.v1 import completion_pb2 as _completion_pb2
 from modelmeter.v1 import error_pb2 as _error_pb2
@@ -607,19 +609,23 @@ class SessionStarted(_message.Message):
 
     MODEL_ASKED_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
+    EMULATED_FIELD_NUMBER: _builtins.int
     model_asked: _builtins.str
     """The model as the caller asked for it, cut to 256 bytes."""
     session_id: _builtins.str
     """The session."""
+    emulated: _builtins.bool
+    """Whether the turns are ordinary calls with all that was said, for want of a WebSocket."""
     def __init__(
         self,
         *,
         model_asked: _builtins.str = ...,
         session_id: _builtins.str = ...,
+        emulated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_asked", b"model_asked", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["emulated", b"emulated", "model_asked", b"model_asked", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -633,19 +639,27 @@ class TurnStarted(_message.Message):
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     PREVIOUS_RESPONSE_ID_FIELD_NUMBER: _builtins.int
+    TURN_FIELD_NUMBER: _builtins.int
+    CONNECTION_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     previous_response_id: _builtins.str
     """The response that the turn goes on from; empty for none."""
+    turn: _builtins.int
+    """Its number in the session, from 1."""
+    connection: _builtins.int
+    """The session's socket that was open then, from 1; 0 for none."""
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         previous_response_id: _builtins.str = ...,
+        turn: _builtins.int = ...,
+        connection: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["previous_response_id", b"previous_response_id", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connection", b"connection", "previous_response_id", b"previous_response_id", "session_id", b"session_id", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -666,6 +680,9 @@ class TurnCompleted(_message.Message):
     COST_FIELD_NUMBER: _builtins.int
     HOSTED_TOOL_CALLS_FIELD_NUMBER: _builtins.int
     TOTAL_TIME_FIELD_NUMBER: _builtins.int
+    TURN_FIELD_NUMBER: _builtins.int
+    CONNECTION_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     provider_response_id: _builtins.str
@@ -673,11 +690,19 @@ class TurnCompleted(_message.Message):
     previous_response_id: _builtins.str
     """The response that the turn goes on from; empty for none."""
     status: _builtins.str
-    """How it ended: `completed` only after the provider said so."""
+    """The provider's terminal status, such as `completed`; `error` when it told none, `send_error` when the turn was not
+    sent whole.
+    """
     certainty: _usage_pb2.Certainty.ValueType
     """How far `usage` can be trusted."""
     hosted_tool_calls: _builtins.int
     """Uses of the provider's own tools."""
+    turn: _builtins.int
+    """Its number in the session, from 1."""
+    connection: _builtins.int
+    """The session's socket that carried it last, from 1; 0 for none."""
+    reason: _builtins.str
+    """Why there is no terminal status, such as `transport_error` or the kind of the failure; else empty."""
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
         """What was consumed, as far as it was told."""
@@ -702,10 +727,13 @@ class TurnCompleted(_message.Message):
         cost: _usage_pb2.Cost | None = ...,
         hosted_tool_calls: _builtins.int = ...,
         total_time: _duration_pb2.Duration | None = ...,
+        turn: _builtins.int = ...,
+        connection: _builtins.int = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "total_time", b"total_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certainty", b"certainty", "cost", b"cost", "hosted_tool_calls", b"hosted_tool_calls", "previous_response_id", b"previous_response_id", "provider_response_id", b"provider_response_id", "session_id", b"session_id", "status", b"status", "total_time", b"total_time", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certainty", b"certainty", "connection", b"connection", "cost", b"cost", "hosted_tool_calls", b"hosted_tool_calls", "previous_response_id", b"previous_response_id", "provider_response_id", b"provider_response_id", "reason", b"reason", "session_id", b"session_id", "status", b"status", "total_time", b"total_time", "turn", b"turn", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -717,22 +745,56 @@ class SessionEnded(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class CostNanoUnitsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SESSION_ID_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     TURNS_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     CERTAINTY_FIELD_NUMBER: _builtins.int
+    TURNS_COMPLETED_FIELD_NUMBER: _builtins.int
+    COST_NANO_UNITS_FIELD_NUMBER: _builtins.int
+    COST_CERTAINTY_FIELD_NUMBER: _builtins.int
+    HOSTED_TOOL_CALLS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     reason: _builtins.str
-    """Why it ended."""
+    """Why it ended: `client_close`, `transport_error`, `response_failed`, `idle`, `age`, `drain` or `deadline`."""
     turns: _builtins.int
     """Turns of the session."""
     certainty: _usage_pb2.Certainty.ValueType
     """How far `usage` can be trusted."""
+    turns_completed: _builtins.int
+    """Turns with the status `completed`."""
+    cost_certainty: _usage_pb2.Certainty.ValueType
+    """How far the cost can be trusted."""
+    hosted_tool_calls: _builtins.int
+    """Uses of the provider's own tools."""
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
-        """What was consumed, as far as it was told."""
+        """What all turns consumed, as far as it was told and is summed up here."""
+
+    @_builtins.property
+    def cost_nano_units(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """The cost of all turns in nano units, by currency."""
 
     def __init__(
         self,
@@ -742,10 +804,14 @@ class SessionEnded(_message.Message):
         turns: _builtins.int = ...,
         usage: _usage_pb2.Usage | None = ...,
         certainty: _usage_pb2.Certainty.ValueType = ...,
+        turns_completed: _builtins.int = ...,
+        cost_nano_units: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        cost_certainty: _usage_pb2.Certainty.ValueType = ...,
+        hosted_tool_calls: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certainty", b"certainty", "reason", b"reason", "session_id", b"session_id", "turns", b"turns", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certainty", b"certainty", "cost_certainty", b"cost_certainty", "cost_nano_units", b"cost_nano_units", "hosted_tool_calls", b"hosted_tool_calls", "reason", b"reason", "session_id", b"session_id", "turns", b"turns", "turns_completed", b"turns_completed", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -41,7 +41,7 @@ class EventFilter(_message.Message):
     run_id: _builtins.str
     """Events of this run."""
     session_id: _builtins.str
-    """Events of this session."""
+    """The `response.*` events of this session; they name the calls of its turns."""
     model: _builtins.str
     """Events that name this model, as it was asked for."""
     min_severity: _event_pb2.EventSeverity.ValueType
@@ -101,6 +101,11 @@ class WatchEventsResponse(_message.Message):
 
     EVENTS_FIELD_NUMBER: _builtins.int
     GAP_FIELD_NUMBER: _builtins.int
+    PROCESS_FIELD_NUMBER: _builtins.int
+    process: _builtins.str
+    """In the first message of a stream: names the server process whose events these are. Where several serve, no other
+    is watched.
+    """
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[_event_pb2.Event]:
         """The events; none in the first message of a stream, which says that it watches from now on."""
@@ -114,10 +119,11 @@ class WatchEventsResponse(_message.Message):
         *,
         events: _abc.Iterable[_event_pb2.Event] | None = ...,
         gap: Global___EventGap | None = ...,
+        process: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["gap", b"gap"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "gap", b"gap"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "gap", b"gap", "process", b"process"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -185,8 +191,11 @@ class QueryEventsResponse(_message.Message):
 
     EVENTS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    PROCESS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Token for older ones; empty when this was the last page."""
+    process: _builtins.str
+    """Names the server process that answered: where several serve, each keeps its own events alone."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[_event_pb2.Event]:
         """The events, the newest first."""
@@ -196,10 +205,11 @@ class QueryEventsResponse(_message.Message):
         *,
         events: _abc.Iterable[_event_pb2.Event] | None = ...,
         next_page_token: _builtins.str = ...,
+        process: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "next_page_token", b"next_page_token", "process", b"process"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

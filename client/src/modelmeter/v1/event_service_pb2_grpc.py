@@ -65,7 +65,7 @@ class EventServiceServicer(object):
     """
 
     def WatchEvents(self, request, context):
-        """Streams events from now on, in batches of at most 100 that wait at most 20 ms.
+        """Streams events from now on, in batches of at most 500 that wait at most 20 ms.
 
         Watching never slows a call. A watcher that reads too slowly loses the oldest events and is told how many. When
         as many watch as may it is RESOURCE_EXHAUSTED.

@@ -39,7 +39,7 @@ class EventServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> EventServiceAsyncStub: ...
     WatchEvents: _grpc.UnaryStreamMultiCallable[_event_service_pb2.WatchEventsRequest, _event_service_pb2.WatchEventsResponse]
-    """Streams events from now on, in batches of at most 100 that wait at most 20 ms.
+    """Streams events from now on, in batches of at most 500 that wait at most 20 ms.
 
     Watching never slows a call. A watcher that reads too slowly loses the oldest events and is told how many. When
     as many watch as may it is RESOURCE_EXHAUSTED.
@@ -60,7 +60,7 @@ class EventServiceAsyncStub(EventServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     WatchEvents: _aio.UnaryStreamMultiCallable[_event_service_pb2.WatchEventsRequest, _event_service_pb2.WatchEventsResponse]  # type: ignore[assignment]
-    """Streams events from now on, in batches of at most 100 that wait at most 20 ms.
+    """Streams events from now on, in batches of at most 500 that wait at most 20 ms.
 
     Watching never slows a call. A watcher that reads too slowly loses the oldest events and is told how many. When
     as many watch as may it is RESOURCE_EXHAUSTED.
@@ -84,7 +84,7 @@ class EventServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _event_service_pb2.WatchEventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_event_service_pb2.WatchEventsResponse], _abc.AsyncIterator[_event_service_pb2.WatchEventsResponse]]:
-        """Streams events from now on, in batches of at most 100 that wait at most 20 ms.
+        """Streams events from now on, in batches of at most 500 that wait at most 20 ms.
 
         Watching never slows a call. A watcher that reads too slowly loses the oldest events and is told how many. When
         as many watch as may it is RESOURCE_EXHAUSTED.

@@ -170,6 +170,8 @@ class SessionStarted(
 
     model_asked: str
     session_id: str
+    emulated: bool = False
+    """Turns are ordinary calls with all that was said, for want of a WebSocket."""
 
 
 class TurnStarted(
@@ -178,7 +180,11 @@ class TurnStarted(
     """A turn was sent."""
 
     session_id: str
+    turn: int = 0
+    """From 1."""
     previous_response_id: str = ""
+    connection: int = 0
+    """The session's socket that was open then, from 1; 0 for none."""
 
 
 class TurnCompleted(
@@ -187,9 +193,14 @@ class TurnCompleted(
     """A turn ended, well or not: exactly one for each that started."""
 
     session_id: str
+    turn: int = 0
     provider_response_id: str = ""
     previous_response_id: str = ""
+    connection: int = 0
     status: str
+    """The provider's terminal status, or `error` or `send_error` (R-W4)."""
+    reason: str = ""
+    """Why there is no terminal status."""
     usage: Usage | None = None
     certainty: Certainty
     cost: Cost | None = None
@@ -205,8 +216,13 @@ class SessionEnded(
     session_id: str
     reason: str
     turns: int = 0
+    turns_completed: int = 0
     usage: Usage | None = None
     certainty: Certainty = Certainty.NONE
+    cost_nano_units: dict[str, int] = {}
+    """By currency."""
+    cost_certainty: Certainty = Certainty.NONE
+    hosted_tool_calls: int = 0
 
 
 class EmbeddingCompleted(
@@ -355,6 +371,9 @@ _FAMILIES: Final[dict[type[Event], Family]] = {
     HaltChanged: Family.LEDGER,
 }
 
+GOOD_STATUSES: Final = ("completed", "incomplete")
+"""Of turns that answered."""
+
 KINDS: Final[dict[type[Event], str]] = {each: str(each.__struct_config__.tag) for each in _FAMILIES}
 """The spelling of each kind."""
 
@@ -377,7 +396,7 @@ def is_failure(event: Event) -> bool:
         case AttemptEnded(error_kind=kind) | Replayed(error_kind=kind):
             return kind is not None
         case TurnCompleted(status=status):
-            return status not in ("completed", "incomplete")
+            return status not in GOOD_STATUSES
         case HostedToolCompleted(failed=failed):
             return failed
     return False

@@ -136,6 +136,7 @@ class Engine:
         refusal: Failure | None = None,
         tenant: Tenant = OPEN,
         place: ModelSpec | None = None,
+        conversation_id: str = "",
     ) -> Call:
         """Start a completion; it runs whether or not anyone waits for it.
 
@@ -143,7 +144,8 @@ class Engine:
         `violations` are mistakes found before, and `prefix` leads to the request's fields in the caller's message;
         both end up in the refusal, with the engine's own findings. `via` puts another driver in the place of the
         model's own, as for a turn of a session; `refusal` is why it cannot be sent at all. `tenant` says what the
-        caller may ask for; `place` is the target of the model that alone may be asked.
+        caller may ask for; `place` is the target of the model that alone may be asked, and `conversation_id` that of the
+        session whose turn it is.
         """
         return self._start(
             request,
@@ -159,6 +161,7 @@ class Engine:
             via=via,
             refusal=refusal,
             place=place,
+            conversation_id=conversation_id,
         )
 
     def count(
@@ -224,6 +227,7 @@ class Engine:
         refusal: Failure | None = None,
         place: ModelSpec | None = None,
         watches: bool = True,
+        conversation_id: str = "",
     ) -> Call:
         refusal = refusal or self._shed()
         routed = functools.partial(
@@ -250,7 +254,9 @@ class Engine:
             desk=desk,
             tenant=tenant.name,
             # A count has no bill, and leaves nothing but the RPC's own traces.
-            watch=None if recorder is self._counts else self._watch(request, tenant.name, streamed=deltas),
+            watch=None
+            if recorder is self._counts
+            else self._watch(request, tenant.name, conversation_id, streamed=deltas),
         )
         call.task = self._inflight.launch(call)
         if refusal is None:
@@ -259,12 +265,19 @@ class Engine:
         return call
 
     def _watch(
-        self, request: CompletionRequest | EmbeddingRequest, tenant: str, *, streamed: bool
+        self,
+        request: CompletionRequest | EmbeddingRequest,
+        tenant: str,
+        conversation_id: str,
+        *,
+        streamed: bool,
     ) -> CallWatch | None:
         if self.telemetry is None:
             return None
         run_id = request.effect.run_id if request.effect is not None else ""
-        return self.telemetry.call_started(request, tenant=tenant, run_id=run_id, streamed=streamed)
+        return self.telemetry.call_started(
+            request, tenant=tenant, run_id=run_id, conversation_id=conversation_id, streamed=streamed
+        )
 
     def _shed(self) -> Failure | None:
         if self._draining:

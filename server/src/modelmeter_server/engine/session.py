@@ -41,6 +41,7 @@ from .stream import LiveEvent, LiveFeed, Started
 if TYPE_CHECKING:
     from modelmeter_server.core.models import ModelSpec
     from modelmeter_server.drivers.driver import Driver, SessionLink
+    from modelmeter_server.telemetry.sessions import SessionWatch
 
     from .call import Call
     from .engine import Engine
@@ -102,9 +103,13 @@ class Session:
         conversation_id: str,
         keeps_transcript: bool,
         tell: Callable[[SessionEvent], None],
+        watch: SessionWatch | None = None,
         tenant: Tenant = OPEN,
     ) -> None:
-        """Begin with no turn. `tell` hears every event; without a `link` the model is asked by ordinary calls."""
+        """Begin with no turn. `tell` hears every event, and `watch` tells those who watch.
+
+        Without a `link` the model is asked by ordinary calls.
+        """
         self.session_id = session_id
         self.conversation_id = conversation_id
         self.model = model
@@ -118,6 +123,7 @@ class Session:
             session_id=session_id, model=model.name, conversation_id=conversation_id, awaits_bill=True
         )
         self._tell = tell
+        self._watch = watch
         self._keeps = keeps_transcript or link is None
         self._transcript = Transcript()
         self._chain: str | None = None
@@ -211,6 +217,7 @@ class Session:
             refusal=terms if isinstance(terms, Failure) else None,
             tenant=self.tenant,
             place=self.model if self.model.target else None,
+            conversation_id=self.conversation_id,
         )
         if self._cut is not None:
             call.cut(*self._cut)
@@ -246,7 +253,7 @@ class Session:
             response_id=result.provider_response_id or "",
         )
         events = self._observer.observe_bill(bill, at=time.monotonic(), status=status, reason=reason)
-        self._emit(events)
+        self._emit(events, bill)
         event = events[-1]
         assert isinstance(event, TurnCompleted)
         return TurnEnd(outcome=outcome, event=event)
@@ -347,9 +354,11 @@ class Session:
         self._emit(events)
         return next((each for each in events if isinstance(each, SessionEnded)), None)
 
-    def _emit(self, events: Sequence[SessionEvent]) -> None:
+    def _emit(self, events: Sequence[SessionEvent], bill: Bill | None = None) -> None:
         for event in events:
             self._tell(event)
+            if self._watch is not None:
+                self._watch.tell(event, bill)
 
 
 class _News:

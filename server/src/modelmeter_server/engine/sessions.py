@@ -47,7 +47,7 @@ class Sessions:
         self.age_seconds = AGE_SECONDS
         """How old a session may become."""
         self.tell: Callable[[SessionEvent], None] = log_event
-        """Hears every event of every session that is opened from now on."""
+        """Hears every event of every session that is opened from now on, besides those who watch."""
         self._engine = engine
         self._drivers = drivers
         self._limit = MAX_SESSIONS
@@ -88,14 +88,21 @@ class Sessions:
             raise Refused(failure(Kind.OVERLOADED, message, cause=Cause.LIMIT, retry_after=RETRY_AFTER))
         model = place_of(model, session_id, self._engine.targets)
         driver = self._drivers[model.provider]
+        link = driver.open_link() if isinstance(driver, SessionDriver) else None
+        telemetry = self._engine.telemetry
         session = Session(
             self._engine,
             model,
-            driver.open_link() if isinstance(driver, SessionDriver) else None,
+            link,
             session_id=session_id,
             conversation_id=conversation_id,
             keeps_transcript=keeps_transcript,
             tell=self.tell,
+            watch=None
+            if telemetry is None
+            else telemetry.session_opened(
+                tenant=tenant.name, conversation_id=conversation_id, emulated=link is None
+            ),
             tenant=tenant,
         )
         self._open.add(session)

@@ -17,9 +17,10 @@ from modelmeter_server.engine.plan import mistaken
 from modelmeter_server.ledger.clock import now
 from modelmeter_server.telemetry.bus import BusClosed, EventFilter, TooManyWatchers
 
-from .convert_event import SEVERITY_WORDS, EventBytes, event_message
+from .convert_event import SEVERITY_WORDS, event_message
 from .convert_insights import fill_insights
 from .convert_request import Violations
+from .event_bytes import EventBytes
 from .identity import current_tenant
 from .paging import page_size, page_token, position
 from .status import lookup_trailer
@@ -77,7 +78,7 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
         except TooManyWatchers:
             await _end(context, _crowded())
         try:
-            await context.write(b"")
+            await context.write(pb.WatchEventsResponse(process=self._process).SerializeToString())
             await self._relay(watcher, context)
         except BusClosed:
             await _end(context, _closing())
@@ -103,7 +104,7 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
         before = int(after) if after else None
         events = self._telemetry.bus.recent(wanted, before=before, limit=size + 1)
         page = events[:size]
-        response = pb.QueryEventsResponse(events=map(event_message, page))
+        response = pb.QueryEventsResponse(events=map(event_message, page), process=self._process)
         if len(events) > size:
             response.next_page_token = page_token(str(page[-1].tick))
         return response

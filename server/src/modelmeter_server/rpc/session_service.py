@@ -193,7 +193,10 @@ class SessionRpc:
 
     async def _refuse(self, order: TurnOrder, why: Failure) -> None:
         """Answer a turn that is not begun: it is a call all the same, with an id and a record."""
-        call = self._engine.start(order.request, refusal=why, tenant=self._session.tenant)
+        session = self._session
+        call = self._engine.start(
+            order.request, refusal=why, tenant=session.tenant, conversation_id=session.conversation_id
+        )
         await self._write(unsent(await call.outcome()))
 
     # The end

@@ -6,6 +6,7 @@ Nobody watching costs nothing: `is_wanted` says so before an event is even made.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from typing import Final
 
@@ -13,7 +14,7 @@ import msgspec
 
 from modelmeter_server.core.events import Event, kind_of
 
-BATCH: Final = 100
+BATCH: Final = 500
 """Events of one batch at most."""
 BATCH_SECONDS: Final = 0.02
 """How long the first event of a batch waits for others: shorter than anyone reads."""
@@ -23,6 +24,7 @@ RECENT: Final = 10_000
 """Events that `QueryEvents` can look back at unless configured otherwise."""
 WATCHERS: Final = 100
 """Watchers at once."""
+_NEVER: Final = math.inf
 
 
 class TooManyWatchers(Exception):
@@ -77,63 +79,111 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Watcher:
-    """One who watches. Read batches with `next`, and `close` it."""
+class _Feed:
+    """The last events that one filter takes, for all who watch with it: telling them once is all that it costs."""
 
-    def __init__(self, bus: EventBus, wanted: EventFilter, waiting: int) -> None:
-        self._bus = bus
+    __slots__ = ("_alarm", "_events", "_most", "_tenant", "_wanted", "told", "watchers")
+
+    def __init__(self, wanted: EventFilter, most: int) -> None:
+        self.told = 0
+        """Events so far; the last `most` of them are kept."""
+        self.watchers: list[Watcher] = []
         self._tenant = wanted.tenant
         self._wanted = wanted if wanted.narrows else None
-        self._events: deque[Event] = deque(maxlen=waiting)
-        self._most = waiting
-        self._lost = 0
-        self._woken: asyncio.Future[None] | None = None
-        self._enough = 1
+        self._events: list[Event] = []
+        self._most = most
+        self._alarm = _NEVER
 
     def put(self, event: Event) -> None:
         """Take an event if it is wanted, in the place of the oldest when there is no room."""
         if event.tenant != self._tenant or (self._wanted is not None and not self._wanted.takes(event)):
             return
-        events = self._events
-        if len(events) == self._most:
-            self._lost += 1
-            self._bus.lost += 1
-        events.append(event)
-        if self._woken is not None and len(events) >= self._enough:
-            self.wake()
+        if self.told < self._most:
+            self._events.append(event)
+        else:
+            self._events[self.told % self._most] = event
+        self.told += 1
+        if self.told >= self._alarm:
+            self._ring()
+
+    def since(self, told: int) -> list[Event]:
+        """Return up to a batch of those that are kept beyond the first `told`, which are at least `oldest`."""
+        end = min(self.told, told + BATCH)
+        first, last = told % self._most, (end - 1) % self._most + 1
+        if told >= end:
+            return []
+        return self._events[first:last] if first < last else self._events[first:] + self._events[:last]
+
+    @property
+    def oldest(self) -> int:
+        """Return how many were told before the oldest that is kept."""
+        return max(0, self.told - self._most)
+
+    def alarm(self, at: float) -> None:
+        """Wake those who wait for it when so many were told."""
+        self._alarm = min(self._alarm, at)
+
+    def _ring(self) -> None:
+        for watcher in self.watchers:
+            if watcher.alarm <= self.told:
+                watcher.wake()
+        self._alarm = min((watcher.alarm for watcher in self.watchers), default=_NEVER)
+
+
+class Watcher:
+    """One who watches. Read batches with `next`, and `close` it."""
+
+    def __init__(self, bus: EventBus, feed: _Feed) -> None:
+        self.alarm = _NEVER
+        """Events told so far, of its feed, at which it wants to be woken."""
+        self._bus = bus
+        self._feed = feed
+        self._seen = feed.told
+        self._woken: asyncio.Future[None] | None = None
+
+    @property
+    def lost(self) -> int:
+        """Return how many events are gone that it has not read, and was not told of."""
+        return max(0, self._feed.oldest - self._seen)
 
     async def next(self) -> tuple[int, list[Event]]:
         """Wait for events and return how many were lost before them, and up to a batch of them, the oldest first.
 
         Raises BusClosed once nothing is left and nothing will come.
         """
-        if not self._events and not self._bus.is_closed:
+        feed = self._feed
+        if feed.told == self._seen and not self._bus.is_closed:
             await self._wait(1, None)
-        if len(self._events) < BATCH and not self._bus.is_closed:
+        if feed.told - self._seen < BATCH and not self._bus.is_closed:
             await self._wait(BATCH, BATCH_SECONDS)
-        if not self._events and self._bus.is_closed:
+        if feed.told == self._seen and self._bus.is_closed:
             raise BusClosed
-        lost, self._lost = self._lost, 0
-        return lost, [self._events.popleft() for _ in range(min(BATCH, len(self._events)))]
+        lost = self.lost
+        events = feed.since(self._seen + lost)
+        self._seen += lost + len(events)
+        self._bus.forget(lost)
+        return lost, events
 
     def close(self) -> None:
         """Watch no more; harmless when repeated."""
-        self._bus.remove(self)
+        self._bus.remove(self, self._feed)
 
     async def _wait(self, enough: int, seconds: float | None) -> None:
         loop = asyncio.get_running_loop()
-        self._enough = enough
         self._woken = loop.create_future()
+        self.alarm = self._seen + enough
+        self._feed.alarm(self.alarm)
         timer = None if seconds is None else loop.call_later(seconds, self.wake)
         try:
             await self._woken
         finally:
-            self._woken = None
+            self._woken, self.alarm = None, _NEVER
             if timer is not None:
                 timer.cancel()
 
     def wake(self) -> None:
         """End a wait early."""
+        self.alarm = _NEVER
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
@@ -143,30 +193,35 @@ class EventBus:
 
     def __init__(self, *, recent: int = RECENT, waiting: int = WAITING, watchers: int = WATCHERS) -> None:
         """Keep `recent` events to look back at, 0 for none, and up to `waiting` for each of up to `watchers`."""
-        self.lost = 0
-        """Events that watchers did not see because they were slow, all together."""
+        self._lost = 0
         self._recent: deque[Event] = deque(maxlen=recent)
         self._waiting = waiting
         self._most = watchers
-        self._watchers: tuple[Watcher, ...] = ()
+        self._feeds: dict[EventFilter, _Feed] = {}
         self.is_closed = False
         """Whether nothing will be told any more."""
 
     def close(self) -> None:
         """Let watchers read what waits, and then end."""
         self.is_closed = True
-        for watcher in self._watchers:
-            watcher.wake()
+        for feed in self._feeds.values():
+            for watcher in feed.watchers:
+                watcher.wake()
 
     @property
     def is_wanted(self) -> bool:
         """Say whether an event would be seen by anybody."""
-        return bool(self._watchers) or bool(self._recent.maxlen)
+        return bool(self._feeds) or bool(self._recent.maxlen)
 
     @property
     def watchers(self) -> int:
         """Return how many watch."""
-        return len(self._watchers)
+        return sum(len(feed.watchers) for feed in self._feeds.values())
+
+    @property
+    def lost(self) -> int:
+        """Return how many events watchers did not see because they were slow, all together."""
+        return self._lost + sum(each.lost for feed in self._feeds.values() for each in feed.watchers)
 
     @property
     def capacity(self) -> int:
@@ -176,20 +231,32 @@ class EventBus:
     def publish(self, event: Event) -> None:
         """Hand an event to everybody; never waits and never raises."""
         self._recent.append(event)
-        for watcher in self._watchers:
-            watcher.put(event)
+        for feed in self._feeds.values():
+            feed.put(event)
 
     def watch(self, wanted: EventFilter) -> Watcher:
         """Return a watcher that sees what is told from now on. Raises TooManyWatchers."""
-        if len(self._watchers) >= self._most:
+        if self.watchers >= self._most:
             raise TooManyWatchers
-        watcher = Watcher(self, wanted, self._waiting)
-        self._watchers = (*self._watchers, watcher)
+        feed = self._feeds.get(wanted)
+        if feed is None:
+            feed = self._feeds[wanted] = _Feed(wanted, self._waiting)
+        watcher = Watcher(self, feed)
+        feed.watchers.append(watcher)
         return watcher
 
-    def remove(self, watcher: Watcher) -> None:
+    def forget(self, lost: int) -> None:
+        """Count events that a watcher was told it has lost."""
+        self._lost += lost
+
+    def remove(self, watcher: Watcher, feed: _Feed) -> None:
         """Let a watcher go."""
-        self._watchers = tuple(each for each in self._watchers if each is not watcher)
+        if watcher not in feed.watchers:
+            return
+        self._lost += watcher.lost
+        feed.watchers.remove(watcher)
+        if not feed.watchers:
+            self._feeds = {wanted: each for wanted, each in self._feeds.items() if each is not feed}
 
     def recent(self, wanted: EventFilter, *, before: int | None, limit: int) -> list[Event]:
         """Return the latest events, the newest first; those with a tick below `before`, where one is named."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import time
 from functools import lru_cache
@@ -71,6 +72,12 @@ class Belonging:
         self.run_id = _name(run_id)
         self.conversation_id = _name(conversation_id)
         self.trace_id, self.span_id = place.trace_id, place.span_id
+
+    def with_call(self, call_id: str) -> Belonging:
+        """Return the same with a call."""
+        other = copy.copy(self)
+        other.call_id = _name(call_id)
+        return other
 
 
 class Happenings:

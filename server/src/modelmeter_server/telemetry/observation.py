@@ -22,6 +22,7 @@ from .instruments import Instruments
 from .log import get_logger
 from .meters import OTHER, Meters
 from .places import NOWHERE, Place, current_place
+from .sessions import SessionWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -106,10 +107,19 @@ class Telemetry:
         *,
         tenant: str,
         run_id: str = "",
+        conversation_id: str = "",
         streamed: bool = False,
     ) -> CallWatch:
-        """Watch a call from now on."""
-        return CallWatch(self, request, tenant=tenant, run_id=run_id, streamed=streamed)
+        """Watch a call from now on. Its own label names the conversation rather than `conversation_id`."""
+        conversation_id = request.labels.get(CONVERSATION_LABEL, conversation_id)
+        to = Belonging(tenant, request.call_id, run_id, conversation_id)
+        return CallWatch(self, request, to, streamed=streamed)
+
+    def session_opened(self, *, tenant: str, conversation_id: str, emulated: bool) -> SessionWatch:
+        """Watch a session from now on."""
+        return SessionWatch(
+            self.happenings, tenant=tenant, conversation_id=conversation_id, emulated=emulated
+        )
 
     def keep(self, sample: Sample) -> None:
         """Keep a call's figures for insights."""
@@ -192,9 +202,8 @@ class CallWatch:
         self,
         telemetry: Telemetry,
         request: CompletionRequest | EmbeddingRequest,
+        to: Belonging,
         *,
-        tenant: str,
-        run_id: str,
         streamed: bool,
     ) -> None:
         self._telemetry = telemetry
@@ -204,7 +213,7 @@ class CallWatch:
         self._place = current_place.get()
         self._started: dict[int, int] = {}
         self._request = _asked(request, streamed=streamed) if telemetry.spans is not None else {}
-        self._to = Belonging(tenant, request.call_id, run_id, request.labels.get(CONVERSATION_LABEL, ""))
+        self._to = to
         if telemetry.bus.is_wanted:
             self._try(telemetry.happenings.call_started, request, self._to, streamed=streamed)
 
