@@ -144,8 +144,8 @@ class Engine:
         `violations` are mistakes found before, and `prefix` leads to the request's fields in the caller's message;
         both end up in the refusal, with the engine's own findings. `via` puts another driver in the place of the
         model's own, as for a turn of a session; `refusal` is why it cannot be sent at all. `tenant` says what the
-        caller may ask for; `place` is the target of the model that alone may be asked, and `conversation_id` that of the
-        session whose turn it is.
+        caller may ask for; `place` is the target of the model that alone may be asked, and `conversation_id` that of
+        the session whose turn it is.
         """
         return self._start(
             request,
