@@ -24,6 +24,7 @@ from modelmeter_server.ledger.clock import now
 from modelmeter_server.ledger.replies import Recorded
 from modelmeter_server.telemetry.log import get_logger
 
+from .admission import State
 from .audience import Audience
 from .booking import reservation
 from .claim import claim, replayed
@@ -36,6 +37,7 @@ from .provider_request import ProviderRequest
 from .reckoning import broken_outcome, heard, is_finished, known_so_far, outcome_of
 from .recorded import repeated
 from .recording import recorded, settled
+from .waiting import known_already, room_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from modelmeter_server.drivers.driver import Driver, ProviderCall
     from modelmeter_server.telemetry.observation import CallWatch
 
+    from .admission import Entry
     from .holding import Desk
     from .plan import Plan
     from .recorder import Recorder
@@ -76,12 +79,14 @@ class Call:
         planner: Executor | None = None,
         desk: Desk | None = None,
         tenant: str = DEFAULT_TENANT,
+        entry: Entry | None = None,
         watch: CallWatch | None = None,
     ) -> None:
         """Take what `run` needs. `planned` turns the request into a plan and raises Refused for a bad one.
 
         `budget` is how many seconds the provider has; `deltas` keeps deltas for a stream. With a `planner`, for large
-        requests, `planned` runs in one of its threads and the event loop stays free. `desk` are the ledger.
+        requests, `planned` runs in one of its threads and the event loop stays free. `desk` are the ledger. `entry` is
+        its room in this server; `None` for one that is refused.
         """
         self.request = request
         self.call_id = request.call_id
@@ -99,6 +104,8 @@ class Call:
         self.audience = Audience()
         self.log = DeltaLog(keeps=desk is not None) if deltas else None
         """What a stream has told; `None` for a call that keeps no deltas."""
+        self.entry = entry
+        """Its room in this server, or its place among those who wait for some."""
         self._planned = planned
         self._recorder = recorder
         self._watch = watch
@@ -124,6 +131,11 @@ class Call:
     def is_purchase(self) -> bool:
         """Say whether the ledger let it out, so that no earlier reader can have had any of its deltas."""
         return self._holding is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Say whether it waits for room in this server."""
+        return self.entry is not None and self.entry.state is State.WAITING
 
     @property
     def provider_call(self) -> ProviderCall | None:
@@ -257,6 +269,10 @@ class Call:
         if left is not None:
             timer = asyncio.get_running_loop().call_later(left, self.cut, Cause.DEADLINE, LATE)
         try:
+            if self.is_waiting:
+                elsewhere = await self._wait_for_room()
+                if elsewhere is not None:
+                    return elsewhere
             plan = await self._plan(self.request)
             if isinstance(plan, Failure):
                 return plan
@@ -265,6 +281,21 @@ class Call:
         finally:
             if timer is not None:
                 timer.cancel()
+
+    async def _wait_for_room(self) -> Failure | CallOutcome | None:
+        """Wait for room, `None` once there is some; what the journal has, or runs already, needs none."""
+        assert self.entry is not None
+        self._is_reserving = True
+        try:
+            known = await known_already(self, self._desk, self._planning, self._cut)
+        finally:
+            self._is_reserving = False
+        if known is None:
+            return await room_for(self.entry, self._cut)
+        if isinstance(known, Recorded):
+            self.call_id, self.model = known.row.call_id, self.entry.spec
+            return replayed(known, self.model)
+        return known if isinstance(known, Failure) else await self._join(known)
 
     async def _plan(self, request: CompletionRequest | EmbeddingRequest) -> Plan | Failure:
         return await self._planning.make(functools.partial(self._planned, self, request))

@@ -1,0 +1,481 @@
+"""Room for calls: at once where there is some, after a fair wait where there will be, or not at all.
+
+    enter ──► PLACED ───────────────────────────────► leave
+          ├─► WAITING ──► PLACED | refused | withdrawn
+          └─► a refusal that names the limit and when to come back
+
+Everything is decided at once and in whole numbers; there is no task, and one timer for the rates. Who waits holds
+nothing: no plan, no room in the ledger, no connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from enum import Enum, unique
+from typing import TYPE_CHECKING, Final
+
+from modelmeter_server.core.call_limits import AdmissionLimits
+from modelmeter_server.core.errors import Failure, Quota, failure
+from modelmeter_server.core.fair_queue import Answer, FairQueue
+from modelmeter_server.core.outcomes import Cause, Certainty, Kind
+from modelmeter_server.core.usage import total_spend_tokens
+
+from .limit_scopes import Obstacle, Scope
+from .target_load import TargetLoad
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from modelmeter_server.core.call_limits import CallLimits
+    from modelmeter_server.core.calls import CallOutcome
+    from modelmeter_server.core.models import ModelSpec
+
+RETRY_AFTER: Final = 1.0
+"""Seconds that a refused caller is asked to wait where room depends on other calls: about the time in which some of a
+thousand end."""
+
+_SECOND: Final = 1_000_000_000
+_SERVER: Final = "server"
+
+
+@unique
+class State(Enum):
+    """Where a call stands."""
+
+    PLACED = 1
+    WAITING = 2
+    BESIDE = 3
+    """It waits for what needs no room, such as the same call under way, and counts among those who wait."""
+    GONE = 4
+
+
+class Entry:
+    """One call, from its arrival until it has left."""
+
+    __slots__ = (
+        "_admission",
+        "_is_charged",
+        "_is_settled",
+        "_readers",
+        "decided",
+        "model",
+        "scopes",
+        "spec",
+        "state",
+        "target",
+        "tenant",
+        "tokens",
+    )
+
+    def __init__(
+        self, admission: Admission, tenant: str, model: str, target: str, tokens: int | None
+    ) -> None:
+        self.tenant = tenant
+        self.model = model
+        self.target = target
+        self.tokens = tokens
+        """What is held for it; `None` for what takes nothing of a rate."""
+        self.scopes: tuple[Scope, ...] = ()
+        self.state = State.GONE
+        self.spec: ModelSpec | None = None
+        """The model, where its journal may be asked while the call waits."""
+        self.decided: asyncio.Future[Failure | None] | None = None
+        """While it waits: done with `None` when it has a place, with a refusal when it gets none."""
+        self._admission = admission
+        self._is_charged = False
+        self._is_settled = False
+        self._readers = 1
+
+    @property
+    def has_place(self) -> bool:
+        """Say whether there is room for it."""
+        return self.state is State.PLACED
+
+    @property
+    def patience(self) -> float:
+        """Return how many seconds it waits at most."""
+        return self._admission.limits.queue_seconds
+
+    def step_beside(self) -> bool:
+        """Wait for something else than room; False when it has a place already."""
+        return self._admission.step_beside(self)
+
+    def step_back(self) -> None:
+        """Wait for room again, behind the others."""
+        self._admission.step_back(self)
+
+    def withdraw(self) -> None:
+        """Wait no more; harmless for who has a place."""
+        self._admission.withdraw(self)
+
+    def obstacle(self) -> Failure:
+        """Return the refusal of a call that waited too long."""
+        return self._admission.too_long(self)
+
+    def hold(self) -> None:
+        """Keep the place in this server beyond the end of the call: somebody still reads its answer."""
+        self._readers += 1
+
+    def settle(self, outcome: CallOutcome | None) -> None:
+        """Learn how the call ended: rates get back what it did not use, tenant, model and target their places."""
+        if self._is_settled:
+            return
+        self._is_settled = True
+        self._admission.settle(self, outcome, charged=self._is_charged)
+        self.release()
+
+    def release(self) -> None:
+        """Let go of the place in this server; with the last one it is free."""
+        self._readers -= 1
+        if self._readers == 0:
+            self._admission.release(self)
+
+    def charge(self, at: int) -> None:
+        """Take what it asks for from every rate."""
+        if self.tokens is not None:
+            self._is_charged = True
+            for scope in self.scopes:
+                scope.take(self.tokens, at)
+
+
+class Admission:
+    """The limits of one server process. All calls of its event loop go through it."""
+
+    def __init__(
+        self,
+        limits: AdmissionLimits | None = None,
+        *,
+        share: int = 1,
+        worker: int = 0,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """Begin with nobody. This process is number `worker` of `share` that divide the limits between them.
+
+        `clock` tells nanoseconds and never goes back.
+        """
+        self.load = TargetLoad()
+        """Calls under way by target."""
+        self._share, self._worker = share, worker
+        self._clock = clock
+        self._limits = AdmissionLimits()
+        self._scopes: dict[tuple[str, str], Scope] = {}
+        self._placed = 0
+        self._entries: set[Entry] = set()
+        self._queue: FairQueue[Entry] = FairQueue()
+        self._beside = 0
+        self._claims: dict[int, Entry] = {}
+        self._soonest: int | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._draining = False
+        self.reconfigure(limits or AdmissionLimits())
+
+    @property
+    def limits(self) -> AdmissionLimits:
+        """Return what this process admits: its share."""
+        return self._limits
+
+    @property
+    def placed(self) -> int:
+        """Return how many calls have a place."""
+        return self._placed
+
+    @property
+    def waiting(self) -> int:
+        """Return how many calls wait."""
+        return len(self._queue) + self._beside
+
+    def counts_tokens(self, tenant: str, model: str) -> bool:
+        """Say whether anybody limits the tokens of such a call."""
+        scopes = (self._scopes.get(("tenant", tenant)), self._scopes.get(("model", model)))
+        return any(scope is not None and scope.tokens is not None for scope in scopes)
+
+    def reconfigure(self, limits: AdmissionLimits) -> None:
+        """Take other limits, all of them, now. Nobody who has a place loses it; who waits may get one at once."""
+        limits = limits.divided(self._share, self._worker)
+        at = self._clock()
+        scopes: dict[tuple[str, str], Scope] = {}
+        for kind, named in (("tenant", limits.tenants), ("model", limits.models)):
+            for name, each in named.items():
+                if not each.is_open:
+                    scopes[kind, name] = self._scope(kind, name, each, at)
+        self._limits, self._scopes = limits, scopes
+        for scope in scopes.values():
+            scope.in_flight = 0
+        for entry in self._entries:
+            entry.scopes = self._scopes_of(entry)
+            if entry.state is State.PLACED:
+                for scope in entry.scopes:
+                    scope.in_flight += 1
+        self.serve()
+
+    def enter(
+        self, tenant: str, model: str, target: str, tokens: int | None, *, left: float | None = None
+    ) -> Entry | Failure:
+        """Let a call in, let it wait, or refuse it.
+
+        `tokens` are held for it until it is known what it took; `None` for what is no business of a rate. `left` is how
+        many seconds it has: who cannot be served in time is refused and does not wait.
+        """
+        entry = Entry(self, tenant, model, target, tokens)
+        if self._scopes:
+            entry.scopes = self._scopes_of(entry)
+        self._entries.add(entry)
+        if not len(self._queue):
+            obstacle = self._obstacle(entry, self._clock() if entry.scopes else 0)
+            if obstacle is None:
+                self._place(entry)
+                return entry
+        else:
+            self._wait(entry)
+            self.serve()
+            if entry.has_place:
+                return entry
+            self._unqueue(entry)
+            obstacle = self._obstacle(entry, self._clock()) or self._behind_others(entry)
+        refusal = self._turned_away(entry, obstacle, left)
+        if refusal is not None:
+            self._entries.discard(entry)
+            return refusal
+        self._wait(entry)
+        self.serve()
+        return entry
+
+    def drain(self) -> None:
+        """Refuse all who wait: this server shuts down."""
+        self._draining = True
+        for entry in list(self._queue):
+            self._refuse(entry, shutting_down())
+        self._stop_timer()
+
+    # Waiting
+
+    def serve(self) -> None:
+        """Give places to those who wait, in turn, as far as there is room now."""
+        self._stop_timer()
+        if not len(self._queue):
+            return
+        at = self._clock()
+        self._claims.clear()
+        self._soonest = None
+        self._queue.serve(lambda entry: self._try(entry, at))
+        self._claims.clear()
+        if self._soonest is not None and len(self._queue):
+            # A timer may come a millisecond early; then it is set once more.
+            delay = max(self._soonest / _SECOND, 0.001)
+            self._timer = asyncio.get_running_loop().call_later(delay, self.serve)
+
+    def _try(self, entry: Entry, at: int) -> Answer:
+        obstacle = self._obstacle(entry, at)
+        if obstacle is None:
+            self._place(entry)
+            if entry.decided is not None and not entry.decided.done():
+                entry.decided.set_result(None)
+            return Answer.ADMITTED
+        if obstacle.scope == _SERVER:
+            return Answer.FULL
+        if obstacle.bucket is not None:
+            # Large calls need more of a rate than small ones: who is first in turn must not be overtaken for ever.
+            self._claims.setdefault(id(obstacle.bucket), entry)
+        if obstacle.wait is not None and (self._soonest is None or obstacle.wait < self._soonest):
+            self._soonest = obstacle.wait
+        return Answer.BLOCKED
+
+    def _wait(self, entry: Entry) -> None:
+        entry.state = State.WAITING
+        if entry.decided is None:
+            entry.decided = asyncio.get_running_loop().create_future()
+        self._queue.push(entry.tenant, entry.model, entry)
+
+    def _unqueue(self, entry: Entry) -> None:
+        self._queue.remove(entry.tenant, entry.model, entry)
+        entry.state = State.GONE
+
+    def step_beside(self, entry: Entry) -> bool:
+        """See `Entry.step_beside`."""
+        if entry.state is State.WAITING:
+            self._unqueue(entry)
+            entry.state = State.BESIDE
+            self._beside += 1
+            self.serve()
+        return entry.state is State.BESIDE
+
+    def step_back(self, entry: Entry) -> None:
+        """See `Entry.step_back`."""
+        if entry.state is State.BESIDE:
+            self._beside -= 1
+            self._wait(entry)
+            if self._draining:
+                self._refuse(entry, shutting_down())
+            else:
+                self.serve()
+
+    def withdraw(self, entry: Entry) -> None:
+        """See `Entry.withdraw`."""
+        if entry.state is State.BESIDE:
+            self._beside -= 1
+        elif entry.state is State.WAITING:
+            self._unqueue(entry)
+        else:
+            return
+        entry.state = State.GONE
+        self.serve()
+
+    def too_long(self, entry: Entry) -> Failure:
+        """See `Entry.obstacle`."""
+        obstacle = self._obstacle(entry, self._clock()) or self._behind_others(entry)
+        return self._refusal(obstacle, f"after {self._limits.queue_seconds:g} s in the queue ")
+
+    def _refuse(self, entry: Entry, refusal: Failure) -> None:
+        self._unqueue(entry)
+        if entry.decided is not None and not entry.decided.done():
+            entry.decided.set_result(refusal)
+
+    def _turned_away(self, entry: Entry, obstacle: Obstacle, left: float | None) -> Failure | None:
+        """Return why a call that finds no room may not even wait."""
+        limits = self._limits
+        if limits.queued == 0:
+            return self._refusal(obstacle)
+        patience = limits.queue_seconds if left is None else min(limits.queue_seconds, left)
+        if obstacle.wait is not None and obstacle.wait > patience * _SECOND:
+            return self._refusal(obstacle)
+        own = self._scopes.get(("tenant", entry.tenant))
+        queued = None if own is None else own.limits.queued
+        if queued is not None and self._queue.count(entry.tenant) >= queued:
+            return self._refusal(Obstacle("tenant", entry.tenant, "limits.queued", queued))
+        if self.waiting < limits.queued:
+            return None
+        obstacle = Obstacle(_SERVER, "", "max_queued_calls", limits.queued)
+        loser = self._queue.newest_of_the_largest(entry.tenant)
+        if loser is None:
+            return self._refusal(obstacle)
+        self._refuse(loser, self._refusal(obstacle))
+        return None
+
+    def _behind_others(self, entry: Entry) -> Obstacle:
+        """Return what keeps a call out that has room and not its turn: a larger one is first, and waits for tokens."""
+        for scope in entry.scopes:
+            if scope.tokens is not None:
+                return Obstacle(scope.kind, scope.name, "limits.tokens_per_minute", scope.tokens.per_minute)
+        return Obstacle(_SERVER, "", "max_concurrent_calls", self._limits.concurrent)
+
+    def _refusal(self, obstacle: Obstacle, waited: str = "") -> Failure:
+        wait = RETRY_AFTER if obstacle.wait is None else max(0.001, obstacle.wait / _SECOND)
+        whose = f"the {obstacle.scope} {obstacle.name}".rstrip() if obstacle.name else "this server"
+        return failure(
+            Kind.OVERLOADED,
+            f"there was {waited}no room for the call: {whose} allows {obstacle.allowed:,} ({obstacle.limit})",
+            cause=Cause.LIMIT,
+            retry_after=wait,
+            quotas=(Quota(obstacle.subject, f"{obstacle.limit}: {obstacle.allowed} allowed"),),
+        )
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # Places
+
+    def _obstacle(self, entry: Entry, at: int) -> Obstacle | None:
+        if self._placed >= self._limits.concurrent:
+            return Obstacle(_SERVER, "", "max_concurrent_calls", self._limits.concurrent)
+        targets = self._limits.targets
+        limit = targets.get(entry.target) if targets else None
+        if limit is not None and self.load.in_flight(entry.target) >= limit:
+            return Obstacle("target", entry.target, "max_concurrent_calls", limit)
+        for scope in entry.scopes:
+            if (full := scope.is_full()) is not None:
+                return full
+        if entry.tokens is not None:
+            for scope in entry.scopes:
+                if (spent := scope.is_spent(entry.tokens, at)) is not None:
+                    return spent
+                if (claimed := self._claimed(scope, entry)) is not None:
+                    return claimed
+        return None
+
+    def _claimed(self, scope: Scope, entry: Entry) -> Obstacle | None:
+        bucket = scope.tokens
+        if bucket is None or not self._claims or self._claims.get(id(bucket), entry) is entry:
+            return None
+        return Obstacle(scope.kind, scope.name, "limits.tokens_per_minute", bucket.per_minute)
+
+    def _place(self, entry: Entry) -> None:
+        entry.state = State.PLACED
+        self._placed += 1
+        self.load.add(entry.target)
+        if entry.scopes:
+            entry.charge(self._clock())
+            for scope in entry.scopes:
+                scope.in_flight += 1
+
+    def settle(self, entry: Entry, outcome: CallOutcome | None, *, charged: bool) -> None:
+        """See `Entry.settle`."""
+        if entry.state is not State.PLACED:
+            self.withdraw(entry)
+            self._entries.discard(entry)
+            return
+        self.load.remove(entry.target)
+        scopes, entry.scopes = entry.scopes, ()
+        self._entries.discard(entry)
+        for scope in scopes:
+            scope.in_flight -= 1
+        if charged and outcome is not None and entry.tokens is not None:
+            requests, tokens = unused(outcome, entry.tokens)
+            if requests or tokens:
+                at = self._clock()
+                for scope in scopes:
+                    scope.correct(requests, tokens, at)
+        if scopes or self._limits.targets:
+            self.serve()
+
+    def release(self, entry: Entry) -> None:
+        """See `Entry.release`."""
+        if entry.state is State.PLACED:
+            self._placed -= 1
+            self.serve()
+        entry.state = State.GONE
+
+    # Scopes
+
+    def _scope(self, kind: str, name: str, limits: CallLimits, at: int) -> Scope:
+        scope = self._scopes.get((kind, name))
+        if scope is None:
+            return Scope(kind, name, limits, at)
+        scope.reconfigure(limits, at)
+        return scope
+
+    def _scopes_of(self, entry: Entry) -> tuple[Scope, ...]:
+        scopes = self._scopes
+        found = (scopes.get(("tenant", entry.tenant)), scopes.get(("model", entry.model)))
+        return tuple(scope for scope in found if scope is not None)
+
+
+def unused(outcome: CallOutcome, held: int) -> tuple[int, int]:
+    """Return what a call did not use of one request and of the tokens `held` for it; below 0 is what it used beyond.
+
+    What was never sent, or came from the journal or another call, used nothing. Exact figures may give back; figures
+    that are a lower bound may only take more, and where nobody told any, what was held counts.
+    """
+    result = outcome.result
+    if outcome.replayed or not outcome.attempts_total:
+        return 1, held
+    if result.certainty is Certainty.NONE or _was_answered_with_an_error(outcome):
+        return 0, held
+    if result.usage is None:
+        return 0, 0
+    told = total_spend_tokens(result.usage, result.additional_usage)
+    return 0, (held - told if result.certainty is Certainty.EXACT else min(0, held - told))
+
+
+def _was_answered_with_an_error(outcome: CallOutcome) -> bool:
+    """Say whether the provider said no before it generated, so that nothing is held for the call."""
+    failed = outcome.result
+    return isinstance(failed, Failure) and failed.kind is Kind.UNAVAILABLE and failed.retryable
+
+
+def shutting_down() -> Failure:
+    """Return the refusal of a server that takes no calls any more."""
+    message = "this server is shutting down; another one will take the call"
+    return failure(Kind.DRAINING, message, cause=Cause.DRAIN, retry_after=RETRY_AFTER)
