@@ -15,6 +15,7 @@ from modelmeter_server.drivers.http.limits import Limits, Timeouts
 from modelmeter_server.drivers.instance import CONNECTION_AGE
 from modelmeter_server.drivers.plugin import DriverPlugin, SettingError
 
+from .call_limits import MOST_CALLS, optional_integer
 from .dialects import default_dialect, read_dialect
 from .files import read_secret_file, readable_file, trust_problem
 from .kinds import SUPPORTED, ProviderKind, foreign_kind
@@ -80,6 +81,7 @@ class ProviderReader:
             name=table.name,
             kind=kind.name,
             timeouts=_read_bounds(table.table("timeouts"), Timeouts()),
+            max_concurrent_calls=optional_integer(table, "max_concurrent_calls", most=MOST_CALLS),
             allow_direct_models=table.flag("allow_direct_models", default=False),
             **(self._read_remote(table, kind) if kind.is_remote else self._read_scripts(table)),
         )

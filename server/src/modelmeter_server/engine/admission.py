@@ -165,7 +165,7 @@ class Admission:
         self._queue: FairQueue[Entry] = FairQueue()
         self._beside = 0
         self._claims: dict[int, Entry] = {}
-        self._soonest: int | None = None
+        self._returns: list[int] = []
         self._timer: asyncio.TimerHandle | None = None
         self._draining = False
         self.reconfigure(limits or AdmissionLimits())
@@ -257,12 +257,12 @@ class Admission:
             return
         at = self._clock()
         self._claims.clear()
-        self._soonest = None
+        self._returns.clear()
         self._queue.serve(lambda entry: self._try(entry, at))
         self._claims.clear()
-        if self._soonest is not None and len(self._queue):
+        if self._returns and len(self._queue):
             # A timer may come a millisecond early; then it is set once more.
-            delay = max(self._soonest / _SECOND, 0.001)
+            delay = max(min(self._returns) / _SECOND, 0.001)
             self._timer = asyncio.get_running_loop().call_later(delay, self.serve)
 
     def _try(self, entry: Entry, at: int) -> Answer:
@@ -277,8 +277,8 @@ class Admission:
         if obstacle.bucket is not None:
             # Large calls need more of a rate than small ones: who is first in turn must not be overtaken for ever.
             self._claims.setdefault(id(obstacle.bucket), entry)
-        if obstacle.wait is not None and (self._soonest is None or obstacle.wait < self._soonest):
-            self._soonest = obstacle.wait
+        if obstacle.wait is not None:
+            self._returns.append(obstacle.wait)
         return Answer.BLOCKED
 
     def _wait(self, entry: Entry) -> None:

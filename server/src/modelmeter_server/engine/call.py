@@ -34,6 +34,7 @@ from .holding import Holding
 from .landing import Landing
 from .planning import Planning
 from .provider_request import ProviderRequest
+from .reading import STREAM_BUFFER_BYTES, Readers
 from .reckoning import broken_outcome, heard, is_finished, known_so_far, outcome_of
 from .recorded import repeated
 from .recording import recorded, settled
@@ -78,6 +79,7 @@ class Call:
         deltas: bool,
         planner: Executor | None = None,
         desk: Desk | None = None,
+        buffer: int = STREAM_BUFFER_BYTES,
         tenant: str = DEFAULT_TENANT,
         entry: Entry | None = None,
         watch: CallWatch | None = None,
@@ -106,6 +108,8 @@ class Call:
         """What a stream has told; `None` for a call that keeps no deltas."""
         self.entry = entry
         """Its room in this server, or its place among those who wait for some."""
+        self.readers = Readers(self.provider, self.audience, buffer) if deltas else None
+        """Who reads it as it comes; `None` for a call that keeps no deltas."""
         self._planned = planned
         self._recorder = recorder
         self._watch = watch
@@ -117,6 +121,7 @@ class Call:
         self._cut = Cut()
         self._planning = Planning(planner, self._cut)
         self._is_reserving = False
+        self._is_left = False
         self.arrived = time.monotonic()
         """When it came, on the monotonic clock."""
 
@@ -164,12 +169,19 @@ class Call:
         A caller that leaves or is late (CALLER, DEADLINE) ends it for itself alone while others wait for it, and where
         the model's requests are drained.
         """
-        if self._cut or (self._landing.is_draining and cause in _LEAVING):
+        self._leave(cause, detail, is_leaving=cause in _LEAVING)
+
+    def let_go(self, cause: Cause, detail: str) -> None:
+        """End the call for its caller alone, whatever the cause: as `cut` does for one that leaves by itself."""
+        self._leave(cause, detail, is_leaving=True)
+
+    def _leave(self, cause: Cause, detail: str, *, is_leaving: bool) -> None:
+        if self._cut or (self._landing.is_draining and is_leaving):
             return
-        if cause in _LEAVING and self.audience.has_joiners:
+        if is_leaving and self.audience.has_joiners:
             self._part(cause, detail)
         else:
-            self._abandon(cause, detail)
+            self._abandon(cause, detail, is_leaving=is_leaving)
 
     def halt(self, sentence: str) -> None:
         """Cut the call on an operator's word."""
@@ -188,24 +200,28 @@ class Call:
         """Take in another caller, also one who comes back while the request is read on for its bill."""
         self._landing.revoke()
         self.audience.join(listener)
+        self._review()
 
-    def release(self, listener: Callable[[], None], cause: Cause, detail: str) -> None:
+    def release(self, listener: Callable[[], None], cause: Cause, detail: str, *, is_leaving: bool) -> None:
         """Let go of a caller who had joined; when it was the last who wanted the call, it ends."""
         self.audience.leave(listener)
+        self._review()
         if not self.audience.is_wanted and not self._cut and not self._landing.is_draining:
-            self._abandon(cause, detail)
+            self._abandon(cause, detail, is_leaving=is_leaving)
 
     # How it is ended from outside
 
     def _part(self, cause: Cause, detail: str) -> None:
         """Let the caller who began it go with what is known now; the call goes on."""
         self.audience.part(outcome_of(self, known_so_far(self, cause, detail or LATE)))
+        self._review()
 
-    def _abandon(self, cause: Cause, detail: str) -> None:
-        if cause in _LEAVING and self._drains(cause, detail):
+    def _abandon(self, cause: Cause, detail: str, *, is_leaving: bool) -> None:
+        self._is_left = is_leaving
+        if is_leaving and self._drains(cause, detail):
             self._part(cause, detail)
             return
-        if self.provider.is_under_way and (cause in _LEAVING or self._landing.is_draining):
+        if self.provider.is_under_way and (is_leaving or self._landing.is_draining):
             self._landing.abort()
         self._end(cause, detail)
 
@@ -236,9 +252,15 @@ class Call:
     def _on_news(self) -> None:
         """Pass on what the provider request tells, and end a drain that has read enough."""
         self.audience.alert()
+        self._review()
         if self._landing.exceeds(self.provider.received):
             detail = "its callers had left, and more of the answer came than is read for its bill"
             self._end_drain(Cause.LIMIT, detail)
+
+    def _review(self) -> None:
+        """Let the provider wait for who reads, or not any more."""
+        if self.readers is not None:
+            self.readers.review()
 
     # From start to outcome
 
@@ -367,7 +389,7 @@ class Call:
             return msgspec.structs.replace(outcome, result=repeated(outcome.result), replayed=True)
         assert self._cut.word is not None
         cause, detail = self._cut.word
-        leader.release(self._hear, cause, detail)
+        leader.release(self._hear, cause, detail, is_leaving=self._is_left)
         return msgspec.structs.replace(outcome_of(self, known_so_far(self, cause, detail)), replayed=True)
 
     def _hear(self) -> None:

@@ -21,6 +21,7 @@ from .embedding import embedding_hold, plan_embedding, with_embedding_terms
 from .halting import concerns, sentence
 from .inflight import InFlight
 from .plan import Plan, Refused, check_tenant, completion_hold, find_model, plan, with_terms
+from .reading import SLOW_READER_SECONDS, STREAM_BUFFER_BYTES
 from .reconcile import Reconciliation
 from .sessions import Sessions
 
@@ -64,6 +65,8 @@ class Engine:
         max_concurrent_calls: int = MAX_CONCURRENT_CALLS,
         admission: Admission | None = None,
         telemetry: Telemetry | None = None,
+        stream_buffer_bytes: int = STREAM_BUFFER_BYTES,
+        slow_reader_seconds: float = SLOW_READER_SECONDS,
     ) -> None:
         """Serve the models of `catalog` through `drivers`, which are keyed by the provider instance's name.
 
@@ -79,6 +82,10 @@ class Engine:
         self._drivers = drivers
         self._recorder = recorder
         self._counts = CountLog()
+        self.stream_buffer_bytes = stream_buffer_bytes
+        """What waits for a stream's reader before no more is read; for calls from now on."""
+        self.slow_reader_seconds = slow_reader_seconds
+        """How long one message may wait for its reader; for calls from now on."""
         self._draining = False
         self._desk: Desk | None = None
         self._inflight = InFlight()
@@ -102,6 +109,14 @@ class Engine:
     def use_ledger(self, desk: Desk) -> None:
         """Reserve and settle every call from now on. Once, before the first call."""
         self._desk = desk
+
+    def reconfigure(
+        self, limits: AdmissionLimits, *, stream_buffer_bytes: int, slow_reader_seconds: float
+    ) -> None:
+        """Take other limits, all of them: those on calls hold at once, those on streams for new ones."""
+        self.admission.reconfigure(limits)
+        self.stream_buffer_bytes = stream_buffer_bytes
+        self.slow_reader_seconds = slow_reader_seconds
 
     def halted(self, halt: Halt) -> int:
         """Cut the calls under way that an operator's halt cuts; return how many there were.
@@ -238,6 +253,7 @@ class Engine:
             deltas=deltas,
             planner=planner,
             desk=desk,
+            buffer=self.stream_buffer_bytes,
             tenant=tenant.name,
             entry=entry,
             # A count has no bill, and leaves nothing but the RPC's own traces.

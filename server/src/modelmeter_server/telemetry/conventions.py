@@ -76,6 +76,7 @@ TENANT: Final = "modelmeter.tenant"
 
 CALLS: Final = "modelmeter.calls"
 IN_FLIGHT: Final = "modelmeter.calls.in_flight"
+WAITING: Final = "modelmeter.calls.waiting"
 QUEUE_TIME: Final = "modelmeter.call.queue_time"
 RETRIES: Final = "modelmeter.retries"
 COST: Final = "modelmeter.cost"
