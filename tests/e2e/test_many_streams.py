@@ -93,6 +93,8 @@ async def test_slow_streams_stay_up_cost_little_and_no_more_are_let_in(streams, 
                         assert told(refused) == f"lost {{'RESOURCE_EXHAUSTED': {BEYOND}}}"
                         assert told(refused) == f"RESOURCE_EXHAUSTED={BEYOND}"
                     assert resident(server.process.pid) - idle <= streams * MOST_BYTES
-                    print("end", file=provider.stdin, flush=True)
+                    assert provider.stdin is not None
+                    provider.stdin.write("end\n")
+                    provider.stdin.flush()
                     assert told(callers) == f"completion={streams - 100}"
                 assert told(first) == "completion=100"

@@ -10,6 +10,8 @@ import pytest
 
 from modelmeter_server.core.call_limits import AdmissionLimits, CallLimits
 from modelmeter_server.core.ceilings import Halt, HaltMode, Scope, Subject
+from modelmeter_server.core.errors import Failure
+from modelmeter_server.core.outcomes import Stage
 from modelmeter_server.engine.admission import Admission
 from tests.support.running_server import Details, Running, asking, read_all, serving, streaming
 from tests.support.scripted_driver import Hold, ScriptedDriver, Written, answering
@@ -40,7 +42,7 @@ def held() -> tuple[Hold, ScriptedDriver]:
 async def until(condition: Any) -> None:
     """Let the loop turn until something is so."""
     async with asyncio.timeout(5):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - nobody tells that a call waits
             await asyncio.sleep(0)
 
 
@@ -78,8 +80,11 @@ async def test_a_call_that_finds_no_room_hears_which_limit_and_when_to_come_back
 @pytest.mark.parametrize("scope", ["tenant", "model"])
 @pytest.mark.parametrize("rate", RATES)
 async def test_a_rate_that_is_spent_says_when_it_returns(rate, scope, stream):
-    named = {"default": RATES[rate]} if scope == "tenant" else {"claude": RATES[rate]}
-    limits = AdmissionLimits(queued=0, **{f"{scope}s": named})
+    limits = AdmissionLimits(
+        queued=0,
+        tenants={"default": RATES[rate]} if scope == "tenant" else {},
+        models={"claude": RATES[rate]} if scope == "model" else {},
+    )
     hold, driver = held()
     async with serving(driver, **limited(limits)) as running:
         first = asyncio.ensure_future(running.ask())
@@ -160,9 +165,9 @@ async def test_a_caller_that_leaves_or_is_late_is_out_of_the_queue_at_once(way):
         await first
         await last
     assert len(driver.calls) == 2
-    assert [each.result.stage.name for each in running.memory.outcomes if not each.attempts] == [
-        "NOT_WRITTEN"
-    ]
+    (unsent,) = [each.result for each in running.memory.outcomes if not each.attempts]
+    assert isinstance(unsent, Failure)
+    assert unsent.stage is Stage.NOT_WRITTEN
 
 
 async def test_a_drain_refuses_who_waits_at_once_and_lets_the_others_end():

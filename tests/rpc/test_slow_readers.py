@@ -10,7 +10,6 @@ from typing import Any
 
 import grpc
 
-
 from modelmeter.v1 import model_service_pb2_grpc
 from modelmeter_server.core.errors import Failure
 from modelmeter_server.core.outcomes import Cause, Certainty, Kind
@@ -23,7 +22,11 @@ from tests.support.wire_bytes import frame
 
 BUFFER = 64 * 1024
 WORD = "x" * 8 * 1024
-TIGHT = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1024), ("grpc.max_receive_message_length", -1)]
+TIGHT = [
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 1024),
+    ("grpc.max_receive_message_length", -1),
+]
 """Options of a channel whose reader is known to be slow at once."""
 PATIENT = replace(SHORT, total=60)
 
@@ -76,7 +79,7 @@ def running(service: ProviderService) -> Call | None:
 
 async def until(condition: Callable[[], Any]) -> None:
     async with asyncio.timeout(10):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - nobody tells that a provider waits
             await asyncio.sleep(0.005)
 
 
@@ -126,7 +129,7 @@ async def test_a_reader_that_takes_nothing_is_let_go_with_the_bill_and_the_provi
 
 
 async def test_a_place_is_kept_until_a_whole_answer_was_read_and_given_back_when_nobody_does():
-    async with torrent(1_000, seconds=0.5) as (service, source, stub):
+    async with torrent(1_000, seconds=0.5) as (service, _, stub):
         service.engine.stream_buffer_bytes = 2**30
         call = stub.StreamComplete(streaming(model="anthropic"), timeout=25)
         await call.read()

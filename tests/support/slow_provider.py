@@ -69,7 +69,8 @@ class SlowStream(asyncio.Protocol):
 async def _serve(seconds: float) -> None:
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: SlowStream(seconds), "127.0.0.1", 0, backlog=4096)
-    print(server.sockets[0].getsockname()[1], flush=True)
+    sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
+    sys.stdout.flush()
     while await loop.run_in_executor(None, sys.stdin.readline):
         SlowStream.is_ending = True
     server.close()

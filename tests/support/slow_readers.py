@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
+from typing import Any
 
 import grpc.aio
 
@@ -56,7 +57,7 @@ class Callers:
             request=service_pb2.CompleteRequest(model="m", text="Speak slowly.")
         )
         async with self._opening:
-            call = method(request, timeout=600)
+            call: Any = method(request, timeout=600)
             try:
                 while (response := await call.read()) is not grpc.aio.EOF:
                     if response.WhichOneof("event") == "text":
@@ -75,14 +76,19 @@ class Callers:
         self.ends[last] += 1
 
 
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 async def _main(address: str, streams: int) -> None:
     callers = Callers(address, streams)
     reading = asyncio.create_task(callers.run())
     for _ in range(streams):
         await callers.opened.acquire()
-    print("open" if not callers.ends else f"lost {dict(callers.ends)}", flush=True)
+    _say("open" if not callers.ends else f"lost {dict(callers.ends)}")
     await reading
-    print(" ".join(f"{word}={count}" for word, count in sorted(callers.ends.items())), flush=True)
+    _say(" ".join(f"{word}={count}" for word, count in sorted(callers.ends.items())))
 
 
 if __name__ == "__main__":

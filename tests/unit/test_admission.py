@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import msgspec
@@ -44,9 +43,7 @@ class House:
         return entered
 
     def refused(self, *arguments: Any, **more: Any) -> Failure:
-        refusal = self.admission.enter(
-            *(arguments or ("acme", "claude", "p", 0)), **{"left": None, **more}
-        )
+        refusal = self.admission.enter(*(arguments or ("acme", "claude", "p", 0)), **{"left": None, **more})
         assert isinstance(refusal, Failure)
         return refusal
 
@@ -115,8 +112,8 @@ async def test_a_rate_is_spent_call_by_call_and_says_when_room_returns():
 async def test_tokens_are_held_by_the_estimate_and_corrected_by_the_truth():
     house = House(queued=0, models={"claude": CallLimits(tokens_per_minute=1_000)})
     first = house.enter(tokens=900)
-    assert house.refused("acme", "claude", "p", 200).quotas[0].description.startswith(
-        "limits.tokens_per_minute"
+    assert (
+        house.refused("acme", "claude", "p", 200).quotas[0].description.startswith("limits.tokens_per_minute")
     )
     first.settle(outcome(answer(100)))
     second = house.enter(tokens=900)
