@@ -10,7 +10,8 @@ from typing import Any
 
 import grpc
 
-from modelmeter.v1 import model_service_pb2_grpc
+from modelmeter.v1 import model_service_pb2 as pb
+from modelmeter.v1 import model_service_pb2_grpc, session_pb2
 from modelmeter_server.core.errors import Failure
 from modelmeter_server.core.outcomes import Cause, Certainty, Kind
 from modelmeter_server.engine.call import Call
@@ -128,8 +129,23 @@ async def test_a_reader_that_takes_nothing_is_let_go_with_the_bill_and_the_provi
         assert error is not None
 
 
+async def test_a_session_whose_messages_nobody_takes_ends_with_the_bill_of_its_turn():
+    async with torrent(100_000, seconds=0.2) as (service, _, stub):
+        session = stub.Session(timeout=25)
+        await session.write(pb.SessionRequest(open=session_pb2.SessionOpen(model="anthropic")))
+        await session.read()
+        turn = pb.SessionTurn(request=pb.CompleteRequest(text="Hi"))
+        await session.write(pb.SessionRequest(turn=turn))
+        await until(lambda: service.memory.outcomes)
+        await until(lambda: not len(service.engine.sessions))
+        failed = service.memory.outcomes[0].result
+        assert isinstance(failed, Failure)
+        assert (failed.kind, failed.cause) == (Kind.INTERRUPTED, Cause.LIMIT)
+        session.cancel()
+
+
 async def test_a_place_is_kept_until_a_whole_answer_was_read_and_given_back_when_nobody_does():
-    async with torrent(1_000, seconds=0.5) as (service, _, stub):
+    async with torrent(200, seconds=2) as (service, _, stub):
         service.engine.stream_buffer_bytes = 2**30
         call = stub.StreamComplete(streaming(model="anthropic"), timeout=25)
         await call.read()

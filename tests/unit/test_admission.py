@@ -17,6 +17,8 @@ from modelmeter_server.core.outcomes import Cause, Certainty, Kind, Stage
 from modelmeter_server.core.rate import MINUTE
 from modelmeter_server.core.usage import Usage
 from modelmeter_server.engine.admission import Admission, Entry, unused
+from modelmeter_server.engine.cut import Cut
+from modelmeter_server.engine.waiting import room_for
 
 SECOND = MINUTE // 60
 
@@ -226,6 +228,15 @@ async def test_who_leaves_the_queue_frees_its_place_there_at_once():
     placed.settle(None)
     assert last.has_place
     assert not leaving.has_place
+
+
+async def test_who_waited_too_long_is_out_of_the_queue_before_it_hears_of_it():
+    house = House(concurrent=1, queue_seconds=0.01)
+    house.enter()
+    refusal = await room_for(house.enter(), Cut())
+    assert refusal is not None
+    assert refusal.kind is Kind.OVERLOADED
+    assert house.admission.waiting == 0
 
 
 async def test_a_drain_refuses_all_who_wait_and_none_who_has_a_place():

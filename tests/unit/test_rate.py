@@ -35,6 +35,14 @@ def test_a_rate_that_divides_no_second_is_exact_over_time():
     assert 100 * MINUTE <= moment <= 100 * MINUTE + 1
 
 
+def test_a_wait_that_is_no_whole_number_is_long_enough():
+    bucket = Bucket(7, 0)
+    bucket.take(7, 0)
+    wait = bucket.wait(1, 0)
+    assert wait == MINUTE // 7 + 1
+    assert (bucket.wait(1, wait - 1), bucket.wait(1, wait)) == (1, 0)
+
+
 def test_more_than_a_minutes_worth_passes_when_it_is_full_and_is_paid_back():
     bucket = Bucket(100, 0)
     assert bucket.wait(250, 0) == 0
