@@ -16,8 +16,9 @@ from modelmeter_server.core.errors import Failure, failure
 from modelmeter_server.core.outcomes import Cause, Certainty, Kind, Stage
 from modelmeter_server.core.rate import MINUTE
 from modelmeter_server.core.usage import Usage
-from modelmeter_server.engine.admission import Admission, Entry, unused
+from modelmeter_server.engine.admission import Admission
 from modelmeter_server.engine.cut import Cut
+from modelmeter_server.engine.entry import Entry, unused
 from modelmeter_server.engine.waiting import room_for
 
 SECOND = MINUTE // 60

@@ -24,12 +24,12 @@ from modelmeter_server.ledger.clock import now
 from modelmeter_server.ledger.replies import Recorded
 from modelmeter_server.telemetry.log import get_logger
 
-from .admission import State
 from .audience import Audience
 from .booking import reservation
 from .claim import claim, replayed
 from .cut import Cut
 from .delta_log import DeltaLog
+from .entry import State
 from .holding import Holding
 from .landing import Landing
 from .planning import Planning
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from modelmeter_server.drivers.driver import Driver, ProviderCall
     from modelmeter_server.telemetry.observation import CallWatch
 
-    from .admission import Entry
+    from .entry import Entry
     from .holding import Desk
     from .plan import Plan
     from .recorder import Recorder

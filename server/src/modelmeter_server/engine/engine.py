@@ -14,10 +14,11 @@ from modelmeter_server.core.ledger_checks import ledger_violations
 from modelmeter_server.core.request_limits import is_large
 from modelmeter_server.core.tenants import OPEN, Tenant
 
-from .admission import Admission, Entry, shutting_down
+from .admission import Admission, shutting_down
 from .call import Call
 from .counting import CountLog, plan_count
 from .embedding import embedding_hold, plan_embedding, with_embedding_terms
+from .entry import Entry
 from .halting import concerns, sentence
 from .inflight import InFlight
 from .plan import Plan, Refused, check_tenant, completion_hold, find_model, plan, with_terms

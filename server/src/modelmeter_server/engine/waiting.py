@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from modelmeter_server.core.models import ModelSpec
     from modelmeter_server.core.requests import CompletionRequest
 
-    from .admission import Entry
     from .call import Call
     from .cut import Cut
+    from .entry import Entry
     from .holding import Desk
     from .planning import Planning
 
