@@ -149,6 +149,7 @@ WORDS = [
             "resource_type": OF_THE_STATUS,
             "reason": OF_THE_STATUS,
             "partial_text": FOR_THE_RECORD,
+            "quotas": OF_THE_STATUS,
             "provider_body": FOR_THE_RECORD,
             "price_factor": OF_THE_COST,
         },
@@ -423,6 +424,9 @@ IN_CODE = {
     "keep_transcript": "proto/modelmeter/v1/session.proto",
     "EMULATED": "client/src/modelmeter/enums.py",
     "SessionTurn": "proto/modelmeter/v1/model_service.proto",
+    "limits": "server/src/modelmeter_server/config/settings.py",
+    "max_queued_calls": "server/src/modelmeter_server/config/settings.py",
+    "slow_reader_seconds": "server/src/modelmeter_server/config/settings.py",
 }
 """Words of the glossary that are no fields, and the file that has them."""
 

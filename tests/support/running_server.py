@@ -87,6 +87,7 @@ async def serving(
     models: Sequence[ModelSpec] = (MODEL,),
     channel_options: Sequence[tuple[str, Any]] = (),
     max_concurrent_calls: int = 1000,
+    engine_options: Mapping[str, Any] | None = None,
     ledger: Ledger | None = None,
     rpc: Mapping[str, Any] | None = None,
     telemetry: Telemetry | None = None,
@@ -103,6 +104,7 @@ async def serving(
         memory,
         max_concurrent_calls=max_concurrent_calls,
         telemetry=telemetry,
+        **(engine_options or {}),
     )
     if ledger is not None:
         engine.use_ledger(Desk(ledger, **desk))

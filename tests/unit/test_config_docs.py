@@ -29,6 +29,7 @@ from modelmeter_server.config.settings import (
     SamplingSettings,
     TelemetrySettings,
 )
+from modelmeter_server.core.call_limits import CallLimits
 from modelmeter_server.core.dialects import COMPATIBLE, DIALECTS, Dialect
 from modelmeter_server.core.pricing import PriceTable, Tier
 from modelmeter_server.core.tenants import Tenant
@@ -63,11 +64,13 @@ HEADINGS = {
     "models.m": '`[models."NAME"]`',
     "providers.p.breaker": "`breaker` of a provider",
     "models.r": "Targets of a model",
+    "models.m.limits": "`limits` of a model",
     "models.m.price": "`price` of a model",
     "models.m.price.tiers": "`tiers` of a price",
     "identity": "`[identity]`",
     "identity.jwt": "`jwt` of the identity",
     "tenants.t": "`[tenants.NAME]`",
+    "tenants.t.limits": "`limits` of a tenant",
 }
 
 
@@ -132,6 +135,8 @@ def folder(tmp_path: Path) -> Path:
         ("models.m", names(ModelSettings) - {"name"}),
         ("models.r", names(RouteSettings) - {"name"}),
         ("providers.p.breaker", names(BreakerRules)),
+        ("models.m.limits", names(CallLimits) - {"queued"}),
+        ("tenants.t.limits", names(CallLimits)),
         ("models.m.price", names(PriceTable, Tier) - {"above_input_tokens", "service_tier"} - OF_COLLECTIONS),
         ("models.m.price.tiers", {"above_input_tokens", "service_tier"}),
         ("identity", names(IdentitySettings) - {"tenants", "certificates"}),
@@ -224,10 +229,12 @@ def test_the_full_example_holds_every_documented_key_and_so_proves_it_known():
             key: 1 for model in document["models"].values() for key in model if "targets" not in model
         },
         "models.r": {key: 1 for key in document["models"]["smart"] if key != "price"} | {"weight": 1},
+        "models.m.limits": document["models"]["claude"]["limits"],
         "models.m.price": document["models"]["claude"]["price"],
         "identity": document["identity"],
         "identity.jwt": document["identity"]["jwt"] | {"jwks_file": 1},
         "tenants.t": {key: 1 for tenant in document["tenants"].values() for key in tenant},
+        "tenants.t.limits": document["tenants"]["acme"]["limits"],
     }
     present["models.m.price.tiers"] = {key: 1 for tier in present["models.m.price"]["tiers"] for key in tier}
     assert present.keys() == DOCUMENTED.keys()

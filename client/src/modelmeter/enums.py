@@ -246,6 +246,8 @@ class PassReason(_Word):
     """It cannot take the request."""
     CONTINUATION = "CONTINUATION"
     """It cannot read the continuation, which another provider instance issued."""
+    FULL = "FULL"
+    """Its provider instance has as many calls at once as it may have."""
 
 
 @unique

@@ -18,6 +18,7 @@ from .drivers.http_driver import HttpDriver
 from .drivers.key_set_source import KeySetAddress, KeySetFile
 from .drivers.webhook import Webhook
 from .drivers.wire_formats import wire_format
+from .engine.admission import Admission
 from .engine.catalog import Catalog
 from .engine.engine import Engine
 from .engine.halting import HaltWatch
@@ -72,11 +73,14 @@ class App:
             make_catalog(settings, self._drivers),
             self._drivers,
             recorder or call_recorder(),
-            max_concurrent_calls=settings.server.max_concurrent_calls,
+            admission=Admission(settings.admission()),
             telemetry=self.telemetry,
+            stream_buffer_bytes=settings.server.stream_buffer_bytes,
+            slow_reader_seconds=settings.server.slow_reader_seconds,
         )
         self.engine.targets.reconfigure(breaker_rules(settings, self.engine.catalog))
         self.telemetry.ask_in_flight(lambda: self.engine.calls_in_flight)
+        self.telemetry.ask_waiting(lambda: self.engine.admission.waiting)
         identity = settings.identity
         self.server = RpcServer(
             self.engine,

@@ -126,7 +126,9 @@ class Timings(_message.Message):
     TOTAL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def queue(self) -> _duration_pb2.Duration:
-        """Waiting in this server before the request left."""
+        """From the call's arrival to its request leaving: waiting for room in this server and for a connection, and what
+        checking and booking take.
+        """
 
     @_builtins.property
     def first_token(self) -> _duration_pb2.Duration:

@@ -13,6 +13,7 @@ from modelmeter_server.identity.key_set import KeySetError, parse_keys
 from modelmeter_server.identity.token_file import TokenFile, TokenFileError
 from modelmeter_server.rpc.listen import is_loopback
 
+from .call_limits import read_limits
 from .files import readable_file, trust_problem
 from .mistakes import did_you_mean
 from .sensitivity import read_sensitivity
@@ -115,6 +116,7 @@ def _read_tenant(table: Table, models: KnownModels) -> Tenant:
         models=_read_models(table, models),
         max_sensitivity=highest,
         default_sensitivity=usual,
+        limits=read_limits(table.table("limits"), may_queue=True),
         is_admin=table.flag("admin", default=False),
     )
 

@@ -17,6 +17,7 @@ from modelmeter_server.core.reservation import MAX_TOKENS_PER_SECOND
 from modelmeter_server.drivers.bedrock import EMBEDDING_DIALECTS, REASONING_DIALECTS
 from modelmeter_server.drivers.replay.vectors import MODEL as EMBEDDING_MODEL
 
+from .call_limits import read_limits
 from .kinds import BEDROCK, OPENAI_RESPONSES, REPLAY, SUPPORTED
 from .mistakes import choices, did_you_mean
 from .price_source import read_any_price
@@ -84,6 +85,7 @@ class ModelReader:
             service_tier=self._read_service_tier(table, provider),
             reasoning_dialect=self._read_reasoning_dialect(table, provider),
             price=read_any_price(table, owner, model, has_output=True),
+            limits=read_limits(table.table("limits")),
             max_tokens_per_second=table.integer(
                 "max_tokens_per_second", MAX_TOKENS_PER_SECOND, least=1, most=_MOST_OUTPUT
             ),
@@ -119,6 +121,7 @@ class ModelReader:
             task=Task.EMBEDDING,
             embedding_dialect=self._read_embedding_dialect(table, owner),
             price=read_any_price(table, owner, model, has_output=False),
+            limits=read_limits(table.table("limits")),
             max_sensitivity=read_sensitivity(table, "max_sensitivity", Sensitivity.PUBLIC),
             output_sensitivity=_read_output_sensitivity(table),
             retry=read_retry(table, owner),

@@ -16,6 +16,7 @@ from modelmeter_server.drivers.instance import CONNECTION_AGE
 from modelmeter_server.drivers.plugin import DriverPlugin, SettingError
 
 from .breaker import read_breaker
+from .call_limits import MOST_CALLS, optional_integer
 from .dialects import default_dialect, read_dialect
 from .files import read_secret_file, readable_file, trust_problem
 from .kinds import SUPPORTED, ProviderKind, foreign_kind
@@ -82,6 +83,7 @@ class ProviderReader:
             kind=kind.name,
             timeouts=_read_bounds(table.table("timeouts"), Timeouts()),
             breaker=read_breaker(table.table("breaker")),
+            max_concurrent_calls=optional_integer(table, "max_concurrent_calls", most=MOST_CALLS),
             allow_direct_models=table.flag("allow_direct_models", default=False),
             **(self._read_remote(table, kind) if kind.is_remote else self._read_scripts(table)),
         )

@@ -29,6 +29,14 @@ def read_server(table: Table, folder: Path) -> ServerSettings:
         max_concurrent_calls=table.integer(
             "max_concurrent_calls", DEFAULTS.max_concurrent_calls, least=1, most=1_000_000
         ),
+        max_queued_calls=table.integer(
+            "max_queued_calls", DEFAULTS.max_queued_calls, least=0, most=1_000_000
+        ),
+        queue_seconds=table.seconds("queue_seconds", DEFAULTS.queue_seconds),
+        stream_buffer_bytes=table.integer(
+            "stream_buffer_bytes", DEFAULTS.stream_buffer_bytes, least=1024, most=2**40
+        ),
+        slow_reader_seconds=table.seconds("slow_reader_seconds", DEFAULTS.slow_reader_seconds),
         max_sessions=table.integer("max_sessions", DEFAULTS.max_sessions, least=1, most=1_000_000),
         session_idle_seconds=table.seconds("session_idle_seconds", DEFAULTS.session_idle_seconds),
         session_age_seconds=table.seconds("session_age_seconds", DEFAULTS.session_age_seconds),

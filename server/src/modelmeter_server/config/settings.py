@@ -11,6 +11,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from modelmeter_server.core.call_limits import (
+    MAX_CONCURRENT_CALLS,
+    MAX_QUEUED_CALLS,
+    QUEUE_SECONDS,
+    AdmissionLimits,
+    CallLimits,
+)
 from modelmeter_server.core.dialects import Dialect
 from modelmeter_server.core.models import Capabilities, ModelSpec, OnCancel, Strategy, Task
 from modelmeter_server.core.pricing import PriceTable
@@ -31,6 +38,7 @@ from modelmeter_server.drivers.http_driver import WireFormat
 from modelmeter_server.drivers.instance import CONNECTION_AGE
 from modelmeter_server.drivers.replay.book import ScriptBook
 from modelmeter_server.engine.breaker import BreakerRules
+from modelmeter_server.engine.reading import SLOW_READER_SECONDS, STREAM_BUFFER_BYTES
 from modelmeter_server.identity.jwt_verifier import JwtRules
 from modelmeter_server.rpc.listen import TlsFiles
 
@@ -52,8 +60,16 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Addresses: `host:port`, `[IPv6]:port` or `unix:/path`; port 0 takes a free one."""
     drain_seconds: float = 25.0
     """How long calls in flight may go on after SIGTERM. Kubernetes kills 30 s after it by default."""
-    max_concurrent_calls: int = 1000
-    """Calls in flight before new ones are shed as OVERLOADED."""
+    max_concurrent_calls: int = MAX_CONCURRENT_CALLS
+    """Calls in flight before new ones wait, or are shed as OVERLOADED."""
+    max_queued_calls: int = MAX_QUEUED_CALLS
+    """Calls that wait for room; 0 sheds at once."""
+    queue_seconds: float = QUEUE_SECONDS
+    """How long each of them waits at most."""
+    stream_buffer_bytes: int = STREAM_BUFFER_BYTES
+    """Bytes of a provider's answer that a stream's reader may be behind before no more is read."""
+    slow_reader_seconds: float = SLOW_READER_SECONDS
+    """How long a stream's reader may take for one message before its call is cut."""
     max_sessions: int = 1000
     """Sessions that are open at once before another is shed as OVERLOADED."""
     session_idle_seconds: float = 900.0
@@ -119,6 +135,8 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     breaker: BreakerRules = BreakerRules()
     """When calls that have another target are no longer sent here."""
+    max_concurrent_calls: int | None = None
+    """Calls that the instance has at once; `None` for as many as the server."""
     allow_direct_models: bool = False
     """Whether callers may ask for `name/model` without an alias."""
     resend_on_stale_connection: bool = True
@@ -156,6 +174,8 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_dialect: str | None = None
     """For a model of `bedrock`: one of its `REASONING_DIALECTS`."""
     price: PriceTable | None = None
+    limits: CallLimits = CallLimits()
+    """What it may have under way and per minute, all callers together."""
     task: Task = Task.COMPLETION
     embedding_dialect: str | None = None
     """For an embedding model of `bedrock`: one of its `EMBEDDING_DIALECTS`."""
@@ -368,6 +388,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     telemetry: TelemetrySettings = TelemetrySettings()
     identity: IdentitySettings | None = None
     """`None`: whoever reaches the server is let in."""
+
+    def admission(self) -> AdmissionLimits:
+        """Return the limits on calls, of all workers together."""
+        tenants = () if self.identity is None else self.identity.tenants
+        return AdmissionLimits(
+            concurrent=self.server.max_concurrent_calls,
+            queued=self.server.max_queued_calls,
+            queue_seconds=self.server.queue_seconds,
+            tenants={each.name: each.limits for each in tenants},
+            models={each.name: each.limits for each in self.models},
+            targets={
+                each.name: each.max_concurrent_calls
+                for each in self.providers
+                if each.max_concurrent_calls is not None
+            },
+        )
 
     def provider(self, name: str) -> ProviderSettings | None:
         """Return the provider instance of this name, or `None`."""

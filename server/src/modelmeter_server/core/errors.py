@@ -230,6 +230,15 @@ class FieldViolation(msgspec.Struct, frozen=True):
     """What is wrong and what would be right."""
 
 
+class Quota(msgspec.Struct, frozen=True):
+    """A limit of this server that a call ran into."""
+
+    subject: str
+    """Whose limit: `server`, or `tenant:NAME`, `model:NAME`, `target:NAME`."""
+    description: str
+    """Which limit, and what it allows."""
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """A call that gave no answer, with everything known about its bill.
 
@@ -272,6 +281,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """What the resource is."""
     standings: tuple[Standing, ...] = ()
     """For CEILING: every ceiling without room."""
+    quotas: tuple[Quota, ...] = ()
+    """For OVERLOADED by a limit on calls: which one."""
     differing_field: str = ""
     """For DIVERGED and CALL_ID_CONFLICT: the first field that differs from the recorded request."""
     may_have_generated: bool = False

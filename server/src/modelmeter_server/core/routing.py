@@ -49,6 +49,8 @@ class PassReason(Enum):
     """It cannot take the request."""
     CONTINUATION = "CONTINUATION"
     """It cannot read the continuation, which another provider instance issued."""
+    FULL = "FULL"
+    """Its provider instance has as many calls at once as it may have."""
 
 
 class PassedOver(msgspec.Struct, frozen=True, kw_only=True):

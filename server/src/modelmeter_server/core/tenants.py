@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from .call_limits import CallLimits
 from .requests import Sensitivity
 
 DEFAULT_TENANT = "default"
@@ -22,6 +23,8 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     """The most confidential prompt that it may send to any model."""
     default_sensitivity: Sensitivity = Sensitivity.PUBLIC
     """How confidential a prompt is that does not say."""
+    limits: CallLimits = CallLimits()
+    """What it may have under way, per minute, and waiting."""
     is_admin: bool = False
     """Whether it may manage tokens and see the other tenants."""
 

@@ -117,6 +117,7 @@ def costless(failed: Failure) -> Failure:
         retry_after=failed.retry_after,
         violations=failed.violations,
         resource=failed.resource,
+        quotas=failed.quotas,
     )
 
 

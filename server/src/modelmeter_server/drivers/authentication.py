@@ -122,6 +122,16 @@ class AuthenticatedExchange:
         if self._exchange is not None:
             self._exchange.set_idle_timeout(seconds)
 
+    def pause_reading(self) -> None:
+        """See `Exchange.pause_reading`."""
+        if self._exchange is not None:
+            self._exchange.pause_reading()
+
+    def resume_reading(self) -> None:
+        """See `Exchange.resume_reading`."""
+        if self._exchange is not None:
+            self._exchange.resume_reading()
+
 
 def _not_sent(fault: Fault, cause: Cause, detail: str) -> ExchangeEnd:
     return ExchangeEnd(

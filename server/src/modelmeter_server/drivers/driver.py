@@ -97,6 +97,20 @@ class ProviderCall(Protocol):
         """Return what was sent so far: two when a stale connection made one re-send necessary."""
 
 
+@runtime_checkable
+class PausableCall(Protocol):
+    """A provider call whose provider can be made to wait, so that its answer need not be kept for a slow reader."""
+
+    def pause_reading(self) -> None:
+        """Read no more of the answer until `resume_reading`; no timer but the total runs meanwhile.
+
+        What the network has handed over already still comes. Harmless when the call has ended, as is the other.
+        """
+
+    def resume_reading(self) -> None:
+        """Read on."""
+
+
 class Driver(Protocol):
     """A provider instance: one endpoint, one set of credentials, one wire format."""
 

@@ -74,6 +74,12 @@ class RunningExchange(Protocol):
     def set_idle_timeout(self, seconds: float) -> None:
         """See `Exchange.set_idle_timeout`."""
 
+    def pause_reading(self) -> None:
+        """See `Exchange.pause_reading`."""
+
+    def resume_reading(self) -> None:
+        """See `Exchange.resume_reading`."""
+
 
 class WireFormat(msgspec.Struct, frozen=True, kw_only=True):
     """What tells one HTTP provider kind from another."""
@@ -347,6 +353,14 @@ class HttpCall:
     def cut(self, cause: Cause, detail: str = "") -> None:
         """End the call now; harmless when it has ended."""
         self.exchange.cut(cause, detail)
+
+    def pause_reading(self) -> None:
+        """See `PausableCall`."""
+        self.exchange.pause_reading()
+
+    def resume_reading(self) -> None:
+        """See `PausableCall`."""
+        self.exchange.resume_reading()
 
     @property
     def fault(self) -> BaseException | None:

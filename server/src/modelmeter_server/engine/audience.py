@@ -27,6 +27,11 @@ class Audience:
         return self._joiners > 0 or not self._has_parted
 
     @property
+    def size(self) -> int:
+        """Return how many wait for the call."""
+        return self._joiners + (not self._has_parted)
+
+    @property
     def has_joiners(self) -> bool:
         """Say whether anyone but the call's own caller waits."""
         return self._joiners > 0

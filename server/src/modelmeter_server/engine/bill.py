@@ -74,6 +74,29 @@ def lost(cause: Cause, *, written: bool, message: str) -> Failure:
     )
 
 
+def unread(answer: Answer, message: str) -> Failure:
+    """Return the failure of a call whose whole answer its caller did not take: it is paid for."""
+    kind, certainty = Kind.INTERRUPTED, answer.certainty
+    if answer.usage is None or certainty not in (Certainty.EXACT, Certainty.AT_LEAST):
+        kind, certainty = Kind.UNACCOUNTED, Certainty.UNKNOWN
+    is_told = kind is Kind.INTERRUPTED
+    return failure(
+        kind,
+        message,
+        cause=Cause.LIMIT,
+        stage=Stage.OUTPUT,
+        certainty=certainty,
+        usage=answer.usage if is_told else None,
+        additional_usage=answer.additional_usage if is_told else (),
+        estimated_output_tokens=answer.estimated_output_tokens,
+        cost=answer.cost,
+        model_served=answer.model_served,
+        service_tier=answer.service_tier,
+        provider_request_id=answer.provider_request_id,
+        provider_response_id=answer.provider_response_id,
+    )
+
+
 def spoiled(answer: Answer) -> Failure:
     """Return the failure of a call whose whole answer our own fault kept from its caller: it is paid for."""
     return failure(

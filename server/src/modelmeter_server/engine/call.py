@@ -32,14 +32,17 @@ from .booking import reservation
 from .claim import claim, replayed
 from .cut import Cut
 from .delta_log import DeltaLog
+from .entry import State
 from .holding import Holding
 from .landing import Landing
 from .plan import Refused
 from .planning import Planning
 from .provider_request import ProviderRequest
+from .reading import STREAM_BUFFER_BYTES, Readers
 from .reckoning import broken_outcome, heard, is_finished, known_so_far, outcome_of
 from .recorded import repeated
 from .recording import recorded, settled
+from .waiting import known_already, room_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
     from modelmeter_server.drivers.driver import ProviderCall
     from modelmeter_server.telemetry.observation import CallWatch
 
+    from .entry import Entry
     from .holding import Desk
     from .plan import Plan
     from .recorder import Recorder
@@ -81,14 +85,17 @@ class Call:
         deltas: bool,
         planner: Executor | None = None,
         desk: Desk | None = None,
+        buffer: int = STREAM_BUFFER_BYTES,
         tenant: str = DEFAULT_TENANT,
+        entry: Entry | None = None,
         watch: CallWatch | None = None,
     ) -> None:
         """Take what `run` needs. `routed` finds who can be asked, and `planned` turns the request into a plan for one
         of them; both raise Refused for a bad request.
 
         `budget` is how many seconds the provider has; `deltas` keeps deltas for a stream. With a `planner`, for large
-        requests, `planned` runs in one of its threads and the event loop stays free. `desk` are the ledger.
+        requests, `planned` runs in one of its threads and the event loop stays free. `desk` are the ledger. `entry` is
+        its room in this server; `None` for one that is refused.
         """
         self.request = request
         self.call_id = request.call_id
@@ -111,6 +118,10 @@ class Call:
         """Seconds that all attempts take together at most; `None` where there is but one."""
         self._all_end_at: float | None = None
         self._routed = routed
+        self.entry = entry
+        """Its room in this server, or its place among those who wait for some."""
+        self.readers = Readers(self.provider, self.audience, buffer) if deltas else None
+        """Who reads it as it comes; `None` for a call that keeps no deltas."""
         self._planned = planned
         self._route: Route | None = None
         self._recorder = recorder
@@ -123,6 +134,7 @@ class Call:
         self._cut = Cut()
         self._planning = Planning(planner, self._cut)
         self._is_reserving = False
+        self._is_left = False
         self.arrived = time.monotonic()
         """When it came, on the monotonic clock."""
 
@@ -137,6 +149,15 @@ class Call:
     def is_purchase(self) -> bool:
         """Say whether the ledger let it out, so that no earlier reader can have had any of its deltas."""
         return self._holding is not None
+
+    def takes_place_at(self, instance: str) -> bool:
+        """Take the place at a provider instance, in exchange for the one it has; False where there is none."""
+        return self.entry is None or self.entry.move(instance)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Say whether it waits for room in this server."""
+        return self.entry is not None and self.entry.state is State.WAITING
 
     @property
     def provider_call(self) -> ProviderCall | None:
@@ -170,12 +191,19 @@ class Call:
         A caller that leaves or is late (CALLER, DEADLINE) ends it for itself alone while others wait for it, and where
         the model's requests are drained.
         """
-        if self._cut or (self._landing.is_draining and cause in _LEAVING):
+        self._leave(cause, detail, is_leaving=cause in _LEAVING)
+
+    def let_go(self, cause: Cause, detail: str) -> None:
+        """End the call for its caller alone, whatever the cause: as `cut` does for one that leaves by itself."""
+        self._leave(cause, detail, is_leaving=True)
+
+    def _leave(self, cause: Cause, detail: str, *, is_leaving: bool) -> None:
+        if self._cut or (self._landing.is_draining and is_leaving):
             return
-        if cause in _LEAVING and self.audience.has_joiners:
+        if is_leaving and self.audience.has_joiners:
             self._part(cause, detail)
         else:
-            self._abandon(cause, detail)
+            self._abandon(cause, detail, is_leaving=is_leaving)
 
     def halt(self, sentence: str) -> None:
         """Cut the call on an operator's word."""
@@ -194,24 +222,28 @@ class Call:
         """Take in another caller, also one who comes back while the request is read on for its bill."""
         self._landing.revoke()
         self.audience.join(listener)
+        self._review()
 
-    def release(self, listener: Callable[[], None], cause: Cause, detail: str) -> None:
+    def release(self, listener: Callable[[], None], cause: Cause, detail: str, *, is_leaving: bool) -> None:
         """Let go of a caller who had joined; when it was the last who wanted the call, it ends."""
         self.audience.leave(listener)
+        self._review()
         if not self.audience.is_wanted and not self._cut and not self._landing.is_draining:
-            self._abandon(cause, detail)
+            self._abandon(cause, detail, is_leaving=is_leaving)
 
     # How it is ended from outside
 
     def _part(self, cause: Cause, detail: str) -> None:
         """Let the caller who began it go with what is known now; the call goes on."""
         self.audience.part(outcome_of(self, known_so_far(self, cause, detail or LATE)))
+        self._review()
 
-    def _abandon(self, cause: Cause, detail: str) -> None:
-        if cause in _LEAVING and self._drains(cause, detail):
+    def _abandon(self, cause: Cause, detail: str, *, is_leaving: bool) -> None:
+        self._is_left = is_leaving
+        if is_leaving and self._drains(cause, detail):
             self._part(cause, detail)
             return
-        if self.provider.is_under_way and (cause in _LEAVING or self._landing.is_draining):
+        if self.provider.is_under_way and (is_leaving or self._landing.is_draining):
             self._landing.abort()
         self._end(cause, detail)
 
@@ -242,9 +274,15 @@ class Call:
     def _on_news(self) -> None:
         """Pass on what the provider request tells, and end a drain that has read enough."""
         self.audience.alert()
+        self._review()
         if self._landing.exceeds(self.provider.received):
             detail = "its callers had left, and more of the answer came than is read for its bill"
             self._end_drain(Cause.LIMIT, detail)
+
+    def _review(self) -> None:
+        """Let the provider wait for who reads, or not any more."""
+        if self.readers is not None:
+            self.readers.review()
 
     # From start to outcome
 
@@ -275,6 +313,10 @@ class Call:
         if left is not None:
             timer = asyncio.get_running_loop().call_later(left, self.cut, Cause.DEADLINE, LATE)
         try:
+            if self.is_waiting:
+                elsewhere = await self._wait_for_room()
+                if elsewhere is not None:
+                    return elsewhere
             plan = await self._first_plan()
             if isinstance(plan, Failure):
                 return plan
@@ -283,6 +325,21 @@ class Call:
         finally:
             if timer is not None:
                 timer.cancel()
+
+    async def _wait_for_room(self) -> Failure | CallOutcome | None:
+        """Wait for room, `None` once there is some; what the journal has, or runs already, needs none."""
+        assert self.entry is not None
+        self._is_reserving = True
+        try:
+            known = await known_already(self, self._desk, self._planning, self._cut)
+        finally:
+            self._is_reserving = False
+        if known is None:
+            return await room_for(self.entry, self._cut)
+        if isinstance(known, Recorded):
+            self.call_id, self.model = known.row.call_id, self.entry.spec
+            return replayed(known, self.model)
+        return known if isinstance(known, Failure) else await self._join(known)
 
     async def _first_plan(self) -> Plan | Failure:
         try:
@@ -389,7 +446,7 @@ class Call:
             return msgspec.structs.replace(outcome, result=repeated(outcome.result), replayed=True)
         assert self._cut.word is not None
         cause, detail = self._cut.word
-        leader.release(self._hear, cause, detail)
+        leader.release(self._hear, cause, detail, is_leaving=self._is_left)
         return msgspec.structs.replace(outcome_of(self, known_so_far(self, cause, detail)), replayed=True)
 
     def _hear(self) -> None:

@@ -34,8 +34,11 @@ def route_of(
     found: Sequence[FieldViolation] = (),
     prefix: str = "",
     watches: bool = True,
+    takes: Callable[[str], bool] = lambda _: True,
 ) -> Route:
     """Return the route of one call; raises Refused, with what else was `found`, when no target could read it.
+
+    `takes` gives the call its place at a provider instance, and is false where there is none.
 
     Without `watches` the ends of its requests say nothing about the targets, as those of a count do: a server that
     cannot count can answer.
@@ -58,7 +61,17 @@ def route_of(
         instance=bound_to(request, model),
         watches=watches,
         tries_all=not found,
+        takes=takes,
     )
+
+
+def instances_of(request: CompletionRequest | EmbeddingRequest, model: ModelSpec) -> tuple[str, ...]:
+    """Return the provider instances that may serve a request, each once."""
+    if model.route is None:
+        return (model.provider,)
+    able = tuple(dict.fromkeys(each.model.provider for each in model.route.targets))
+    bound = bound_to(request, model)
+    return (bound,) if bound in able else able
 
 
 def affinity_of(request: CompletionRequest | EmbeddingRequest, route: RouteSpec) -> str:

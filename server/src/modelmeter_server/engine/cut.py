@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from modelmeter_server.core.errors import Failure, failure
 from modelmeter_server.core.outcomes import Cause, Kind
-
-if TYPE_CHECKING:
-    from modelmeter_server.core.calls import CallOutcome
 
 
 class Cut:
@@ -45,7 +42,7 @@ class Cut:
             return failure(Kind.HALTED, self._halted, cause=Cause.LIMIT)
         return failure(Kind.UNREACHABLE, detail or "the call was ended before anything was sent", cause=cause)
 
-    async def wait(self, seconds: float | None, *others: asyncio.Future[CallOutcome]) -> None:
+    async def wait(self, seconds: float | None, *others: asyncio.Future[Any]) -> None:
         """Wait for the cut, for others or for a time, whichever is first."""
         if self.word is not None:
             return

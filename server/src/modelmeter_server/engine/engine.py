@@ -7,21 +7,24 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from modelmeter_server.core.call_limits import MAX_CONCURRENT_CALLS, AdmissionLimits
 from modelmeter_server.core.embeddings import EmbeddingRequest, is_large_batch
-from modelmeter_server.core.errors import Failure, FieldViolation, failure
+from modelmeter_server.core.errors import Failure, FieldViolation
 from modelmeter_server.core.ledger_checks import ledger_violations
-from modelmeter_server.core.outcomes import Cause, Kind
 from modelmeter_server.core.request_limits import is_large
 from modelmeter_server.core.retry_policy import ONCE, policy_for, retry_violations
 from modelmeter_server.core.tenants import OPEN, Tenant
 
+from .admission import Admission, shutting_down
 from .call import Call
-from .choosing import route_of
+from .choosing import instances_of, route_of
 from .counting import CountLog, plan_count
-from .embedding import plan_embedding, with_embedding_terms
+from .embedding import embedding_hold, plan_embedding, with_embedding_terms
+from .entry import Entry
 from .halting import concerns, sentence
 from .inflight import InFlight
-from .plan import Plan, Refused, check_tenant, find_model, plan, with_terms
+from .plan import Plan, Refused, check_tenant, completion_hold, find_model, plan, with_terms
+from .reading import SLOW_READER_SECONDS, STREAM_BUFFER_BYTES
 from .reconcile import Reconciliation
 from .retrying import Retries
 from .routing import Target
@@ -29,8 +32,10 @@ from .sessions import Sessions
 from .targets import Targets
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Mapping, Sequence
 
+    from modelmeter_server.core.calls import CallOutcome
     from modelmeter_server.core.ceilings import Halt
     from modelmeter_server.core.models import ModelSpec
     from modelmeter_server.core.requests import CompletionRequest
@@ -41,12 +46,6 @@ if TYPE_CHECKING:
     from .holding import Desk
     from .recorder import Recorder
     from .routing import Route
-
-MAX_CONCURRENT_CALLS = 1000
-"""Calls under way at once unless configured otherwise; more are refused, never queued."""
-
-RETRY_AFTER = 1.0
-"""Seconds that a refused caller is asked to wait: about the time in which some of a thousand calls end."""
 
 HEADROOM_SHARE = 0.05
 HEADROOM_LEAST = 0.05
@@ -71,12 +70,18 @@ class Engine:
         recorder: Recorder,
         *,
         max_concurrent_calls: int = MAX_CONCURRENT_CALLS,
+        admission: Admission | None = None,
         telemetry: Telemetry | None = None,
+        stream_buffer_bytes: int = STREAM_BUFFER_BYTES,
+        slow_reader_seconds: float = SLOW_READER_SECONDS,
     ) -> None:
         """Serve the models of `catalog` through `drivers`, which are keyed by the provider instance's name.
 
-        Without `telemetry` nobody observes the calls.
+        Without an `admission` up to `max_concurrent_calls` run and none waits. Without `telemetry` nobody observes the
+        calls.
         """
+        self.admission = admission or Admission(AdmissionLimits(concurrent=max_concurrent_calls, queued=0))
+        """Room for calls."""
         self.telemetry = telemetry
         self.catalog = catalog
         self.reconciliation = Reconciliation(catalog, drivers)
@@ -86,8 +91,10 @@ class Engine:
         self._drivers = drivers
         self._recorder = recorder
         self._counts = CountLog()
-        self._limit = max_concurrent_calls
-        self._admitted = 0
+        self.stream_buffer_bytes = stream_buffer_bytes
+        """What waits for a stream's reader before no more is read; for calls from now on."""
+        self.slow_reader_seconds = slow_reader_seconds
+        """How long one message may wait for its reader; for calls from now on."""
         self._draining = False
         self._desk: Desk | None = None
         self._inflight = InFlight()
@@ -112,13 +119,30 @@ class Engine:
         """Reserve and settle every call from now on. Once, before the first call."""
         self._desk = desk
 
+    def reconfigure(
+        self, limits: AdmissionLimits, *, stream_buffer_bytes: int, slow_reader_seconds: float
+    ) -> None:
+        """Take other limits, all of them: those on calls hold at once, those on streams for new ones."""
+        self.admission.reconfigure(limits)
+        self.stream_buffer_bytes = stream_buffer_bytes
+        self.slow_reader_seconds = slow_reader_seconds
+
     def halted(self, halt: Halt) -> int:
-        """Cut the calls under way that an operator's halt cuts; return how many there were."""
+        """Cut the calls under way that an operator's halt cuts; return how many there were.
+
+        A halt that lets calls under way go on cuts those that wait for room: they would be refused afterwards.
+        """
         concerned = [
             call
             for call in self._inflight.calls
             if isinstance(call, Call)
-            and concerns(halt, tenant=call.tenant, run_id=call.run_id, model=call.model_asked)
+            and concerns(
+                halt,
+                tenant=call.tenant,
+                run_id=call.run_id,
+                model=call.model_asked,
+                is_waiting=call.is_waiting,
+            )
         ]
         for call in concerned:
             call.halt(sentence(halt))
@@ -229,7 +253,12 @@ class Engine:
         watches: bool = True,
         conversation_id: str = "",
     ) -> Call:
-        refusal = refusal or self._shed()
+        refusal = refusal or (shutting_down() if self._draining else None)
+        provider_budget = None if budget is None else budget - headroom(budget)
+        entry: Entry | None = None
+        if refusal is None:
+            entered = self._enter(request, tenant, provider_budget, place, is_count=recorder is self._counts)
+            entry, refusal = (None, entered) if isinstance(entered, Failure) else (entered, None)
         routed = functools.partial(
             self._route,
             refusal=refusal,
@@ -241,7 +270,6 @@ class Engine:
             watches=watches,
         )
         planned = functools.partial(self._plan, make=make, found=found, prefix=prefix)
-        provider_budget = None if budget is None else budget - headroom(budget)
         planner = self._planner if refusal is None and is_large else None
         call = Call(
             request,
@@ -252,17 +280,43 @@ class Engine:
             deltas=deltas,
             planner=planner,
             desk=desk,
+            buffer=self.stream_buffer_bytes,
             tenant=tenant.name,
+            entry=entry,
             # A count has no bill, and leaves nothing but the RPC's own traces.
             watch=None
             if recorder is self._counts
             else self._watch(request, tenant.name, conversation_id, streamed=deltas),
         )
         call.task = self._inflight.launch(call)
-        if refusal is None:
-            self._admitted += 1
-            call.task.add_done_callback(self._release)
+        if entry is not None:
+            call.task.add_done_callback(functools.partial(_leave, entry))
         return call
+
+    def _enter(
+        self,
+        request: CompletionRequest | EmbeddingRequest,
+        tenant: Tenant,
+        left: float | None,
+        place: ModelSpec | None,
+        *,
+        is_count: bool,
+    ) -> Entry | Failure:
+        """Ask for room. A model that is not there has no limits of its own; planning says the rest."""
+        model = self.catalog.find(request.model)
+        if model is None:
+            return self.admission.enter(tenant.name, "", ("",), 0, left=left)
+        tokens: int | None = 0
+        if is_count:
+            tokens = None
+        elif self.admission.counts_tokens(tenant.name, model.name):
+            tokens = _held(request, model)
+        entered = self.admission.enter(
+            tenant.name, model.name, instances_of(request, place or model), tokens, left=left
+        )
+        if isinstance(entered, Entry) and tenant.may_use(request.model):
+            entered.spec = model
+        return entered
 
     def _watch(
         self,
@@ -278,18 +332,6 @@ class Engine:
         return self.telemetry.call_started(
             request, tenant=tenant, run_id=run_id, conversation_id=conversation_id, streamed=streamed
         )
-
-    def _shed(self) -> Failure | None:
-        if self._draining:
-            message = "this server is shutting down; another one will take the call"
-            return failure(Kind.DRAINING, message, cause=Cause.DRAIN, retry_after=RETRY_AFTER)
-        if self._admitted >= self._limit:
-            message = f"this server already runs {self._limit} calls, as many as it admits"
-            return failure(Kind.OVERLOADED, message, cause=Cause.LIMIT, retry_after=RETRY_AFTER)
-        return None
-
-    def _release(self, _task: object) -> None:
-        self._admitted -= 1
 
     def _route(
         self,
@@ -323,6 +365,7 @@ class Engine:
             found=found,
             prefix=prefix,
             watches=watches,
+            takes=call.takes_place_at,
         )
 
     def _target(self, model: ModelSpec, via: Callable[[Driver], Driver] | None) -> Target:
@@ -387,11 +430,26 @@ class Engine:
         Return how many were cut. May be called again with a smaller limit to hurry.
         """
         self._draining = True
+        self.admission.drain()
         self.sessions.drain()
         cut = await self._inflight.drain(limit)
         await self.sessions.settled()
         self._planner.shutdown(wait=False, cancel_futures=True)
         return cut
+
+
+def _held(request: CompletionRequest | EmbeddingRequest, model: ModelSpec) -> int:
+    """Return the bound on a call's tokens by which it is let in; 0 for a request that planning will refuse."""
+    try:
+        if isinstance(request, EmbeddingRequest):
+            return max(0, embedding_hold(request, model).tokens)
+        return max(0, completion_hold(request, model).tokens)
+    except Exception:  # noqa: BLE001 - nothing of it was checked yet, and that is another's task
+        return 0
+
+
+def _leave(entry: Entry, task: asyncio.Task[CallOutcome]) -> None:
+    entry.settle(None if task.cancelled() else task.result())
 
 
 def headroom(budget: float) -> float:

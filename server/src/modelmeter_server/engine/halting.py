@@ -1,4 +1,4 @@
-"""An operator's stop that cuts: heard of at once where it is set, and within two seconds by every other server."""
+"""An operator's stop and the calls that are here: heard of at once where it is set, in two seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ INTERVAL = 2.0
 _log = get_logger(__name__)
 
 
-def concerns(halt: Halt, *, tenant: str, run_id: str, model: str) -> bool:
-    """Say whether a halt cuts a call of this tenant, run and model."""
+def concerns(halt: Halt, *, tenant: str, run_id: str, model: str, is_waiting: bool = False) -> bool:
+    """Say whether a halt cuts a call of this tenant, run and model; one that waits for room is cut by either mode."""
     subject = halt.subject
-    if halt.mode is not HaltMode.CUT or subject.tenant != tenant:
+    if not (is_waiting or halt.mode is HaltMode.CUT) or subject.tenant != tenant:
         return False
     names = {Scope.TENANT.value: "", Scope.RUN.value: run_id, Scope.MODEL.value: model}
     # No run is halted by a name that is empty: that would be every call without a run.
@@ -43,7 +43,7 @@ def sentence(halt: Halt) -> str:
 
 
 class HaltWatch:
-    """Look for halts of mode CUT, set by whichever server, as long as calls are under way."""
+    """Look for halts, set by whichever server, as long as calls are under way."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class HaltWatch:
         is_busy: Callable[[], bool],
         interval: float = INTERVAL,
     ) -> None:
-        """`query` reads every halt; `cut` is told of each that cuts, again and again; it must not mind."""
+        """`query` reads every halt; `cut` is told of each, again and again; it must not mind."""
         self._ledger = ledger
         self._query = query
         self._cut = cut
@@ -86,5 +86,4 @@ class HaltWatch:
             _log.exception("halts cannot be read")
             return
         for halt in halts:
-            if halt.mode is HaltMode.CUT:
-                self._cut(halt)
+            self._cut(halt)

@@ -17,7 +17,7 @@ from modelmeter_server.core.text import cut_utf8
 from .routing import Next
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from modelmeter_server.core.answers import Answer
     from modelmeter_server.core.errors import Failure
@@ -47,12 +47,14 @@ class ManyTargets:
         instance: str = "",
         watches: bool = True,
         tries_all: bool = True,
+        takes: Callable[[str], bool] = lambda _: True,
     ) -> None:
         """Take the targets in the order in which the call would have them.
 
         `instance`, one of theirs, is the only one that can read the request's continuation; empty for any. Without
         `watches` the ends of the call's requests say nothing about the targets; without `tries_all` a refusal by the
-        first one holds for all, as for a request that is wrong whoever gets it.
+        first one holds for all, as for a request that is wrong whoever gets it. `takes` gives the call its place at a
+        provider instance, in exchange for the one that it has; it is false where there is no room.
         """
         self._targets = targets
         self._states = {each.name: states.find(each.name) for each in targets}
@@ -60,6 +62,7 @@ class ManyTargets:
         self._instance = instance
         self._watches = watches
         self._tries_all = tries_all
+        self._takes = takes
         self._out: dict[str, PassedOver] = {}
         self._skipped: dict[str, PassedOver] = {}
         self._asked: set[str] = set()
@@ -71,7 +74,7 @@ class ManyTargets:
         if self._instance:
             self._keep_to_instance()
         found = self._choose(self._able)
-        assert found is not None, "a request that no target could read is refused before it gets a route"
+        assert found is not None, "what no target could read is refused before; at one of the others it has its place"
         return found
 
     def refused(self, target: Target, failure: Failure) -> Target | None:
@@ -135,22 +138,30 @@ class ManyTargets:
         )
 
     def _choose(self, among: Sequence[Target], *, only_free: bool = False) -> Target | None:
-        """Return the first one that is free; else, unless only a free one will do, the one that is soonest."""
-        for each in among:
-            if self._states[each.name].is_free:
-                return each
-            self._skip(each)
-        if only_free or not among:
-            return None
-        return min(among, key=lambda each: self._states[each.name].free_in)
+        """Return the first one that is free; else, unless only a free one will do, the one that is soonest.
 
-    def _skip(self, target: Target) -> None:
-        if target.name in self._asked:
-            return
+        Only one where the call gets a place.
+        """
+        for each in among:
+            if not self._states[each.name].is_free:
+                self._skip(each, *self._why_not_free(each))
+            elif self._takes(each.model.provider):
+                return each
+            else:
+                self._skip(each, PassReason.FULL, f"`{each.model.provider}` has as many calls as it may have")
+        if only_free:
+            return None
+        soonest = sorted(among, key=lambda each: self._states[each.name].free_in)
+        return next((each for each in soonest if self._takes(each.model.provider)), None)
+
+    def _why_not_free(self, target: Target) -> tuple[PassReason, str]:
         state = self._states[target.name]
         reason = PassReason.RESTING if state.is_resting else PassReason.OPEN
-        detail = f"it is asked again in {state.free_in:.1f} s" if state.free_in else "it is being tried now"
-        self._skipped[target.name] = PassedOver(target=target.name, reason=reason, detail=detail)
+        return reason, f"it is asked again in {state.free_in:.1f} s" if state.free_in else "it is being tried now"
+
+    def _skip(self, target: Target, reason: PassReason, detail: str) -> None:
+        if target.name not in self._asked:
+            self._skipped[target.name] = PassedOver(target=target.name, reason=reason, detail=detail)
 
     def _again(self, wait: float) -> Target:
         """Return who is asked after a wait: the last one again, unless it will not be free and another one is."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .plan import Refused
 from .reckoning import is_cancelled
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from modelmeter_server.core.errors import Failure
 
     from .cut import Cut
-    from .plan import Plan
+
+Planned = TypeVar("Planned")
 
 
 class Planning:
@@ -25,7 +26,7 @@ class Planning:
         """Plan in a thread of `planner`, or here without one."""
         self._planner = planner
         self._cut = cut
-        self._running: asyncio.Future[Plan] | None = None
+        self._running: asyncio.Future[Any] | None = None
 
     @property
     def is_running(self) -> bool:
@@ -37,15 +38,16 @@ class Planning:
         if self._running is not None:
             self._running.cancel()
 
-    async def make(self, planned: Callable[[], Plan]) -> Plan | Failure:
-        """Return the plan that `planned` makes, its refusal, or the failure of a call that was cut meanwhile."""
+    async def make(self, planned: Callable[[], Planned]) -> Planned | Failure:
+        """Return what `planned` makes, its refusal, or the failure of a call that was cut meanwhile."""
         try:
             if self._planner is None:
                 return planned()
-            self._running = asyncio.get_running_loop().run_in_executor(self._planner, planned)
+            running = asyncio.get_running_loop().run_in_executor(self._planner, planned)
+            self._running = running
             if self._cut:
                 self.cancel()
-            return await self._running
+            return await running
         except Refused as refusal:
             return refusal.verdict
         except asyncio.CancelledError:

@@ -370,13 +370,16 @@ class _News:
 
     async def relay(self, feed: LiveFeed) -> CallOutcome:
         """Read a feed to its end."""
-        while True:
-            for event in await feed.next():
-                if isinstance(event, CallOutcome):
-                    return event
-                if not (isinstance(event, Started) and self._has_started):
-                    self._has_started = self._has_started or isinstance(event, Started)
-                    await self._hand_on(event)
+        try:
+            while True:
+                for event in await feed.next():
+                    if isinstance(event, CallOutcome):
+                        return event
+                    if not (isinstance(event, Started) and self._has_started):
+                        self._has_started = self._has_started or isinstance(event, Started)
+                        await self._hand_on(event)
+        finally:
+            feed.close()
 
     async def _hand_on(self, event: LiveEvent) -> None:
         if self._deliver is None:

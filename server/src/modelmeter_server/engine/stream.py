@@ -1,7 +1,7 @@
 """A call's news in batches: what arrived since the reader last looked, joined, at most once per interval.
 
 No task and no queue stand between provider and reader: the accumulator keeps the deltas until they are fetched, so
-a slow reader gets fewer and larger batches and never holds the provider up. Several feeds may read one call.
+a slow reader gets fewer and larger batches, up to a buffer (`reading.py`). Several feeds may read one call.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from modelmeter_server.core.calls import CallOutcome
 from modelmeter_server.core.outcomes import Certainty
 from modelmeter_server.core.usage import AdditionalUsage, Usage
 
+from .reading import Reader
+
 if TYPE_CHECKING:
     from .call import Call
     from .delta_log import DeltaLog
+    from .reading import Readers
 
 FLUSH_INTERVAL = 0.02
 """Seconds between two batches: shorter than anyone reads, and a message costs the server about 30 us."""
@@ -62,6 +65,9 @@ class LiveFeed:
         self._waiting: asyncio.Future[None] | None = None
         self._paused = False
         self._has_news = True
+        self._reader = Reader()
+        self._readers: Readers | None = None
+        self._read()
         call.audience.listen(self._news)
         call.audience.told.add_done_callback(self._ended)
 
@@ -76,6 +82,26 @@ class LiveFeed:
             events = self._gather()
             if events:
                 return events
+
+    def close(self) -> None:
+        """Read no more: nothing has to wait for this reader."""
+        self._call.audience.unlisten(self._news)
+        if self._readers is not None:
+            self._readers.remove(self._reader)
+            self._readers = None
+
+    def _read(self) -> None:
+        """Be among the readers of the call that asks, which is another one once this call has joined it."""
+        readers = self._call.source.readers
+        if readers is self._readers:
+            if readers is not None:
+                readers.took(self._reader)
+            return
+        if self._readers is not None:
+            self._readers.remove(self._reader)
+        self._readers = readers
+        if readers is not None:
+            readers.add(self._reader)
 
     # Waking
 
@@ -134,6 +160,7 @@ class LiveFeed:
         log, provider_call = call.source.log, call.source.provider_call
         if log is not None and provider_call is not None:
             log.pull(provider_call.accumulator)
+            self._read()
             deltas = self._deltas(log)
             events += deltas
             if not told.done():  # the outcome has the final figures

@@ -19,6 +19,7 @@ from modelmeter_server.core.outcomes import Cause
 from modelmeter_server.core.token_count import costless_outcome
 from modelmeter_server.engine.call import LATE
 from modelmeter_server.engine.plan import Refused, find_model, mistaken
+from modelmeter_server.engine.reading import TOO_SLOW
 from modelmeter_server.engine.stream import FLUSH_INTERVAL, LiveFeed, Started
 
 from .boundary import current_call_id
@@ -31,6 +32,7 @@ from .delivery import Fill, delivered
 from .identity import current_tenant
 from .paging import page_size, page_token, position
 from .session_service import SessionRpc
+from .slow_reader import TooSlow, break_off, patient_writer, reading
 from .status import fill_in_band, trailer
 
 if TYPE_CHECKING:
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
     )
     from modelmeter_server.engine.call import Call
     from modelmeter_server.engine.engine import Engine
+
+    from .slow_reader import Write
 
 CALL_ID_KEY: Final = "modelmeter-call-id"
 """Initial metadata with the call's id: the sign that the provider's request was written."""
@@ -123,11 +127,19 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
             asked, budget=budget, deltas=True, violations=found, prefix=found.prefix, tenant=tenant
         )
         current_call_id.set(call.call_id)
+        feed = LiveFeed(call, interval, position)
         try:
-            await _relay(LiveFeed(call, interval, position), context)
+            with reading(call):
+                await _read_out(feed, context, self._engine.slow_reader_seconds)
+        except TooSlow:
+            call.let_go(Cause.LIMIT, TOO_SLOW)
+            feed.close()
+            await break_off(context, await call.outcome())
         except BaseException as error:
             _leave(call, context, error)
             raise
+        finally:
+            feed.close()
 
     async def Session(  # type: ignore[override]  # writes by itself, as StreamComplete
         self,
@@ -189,26 +201,36 @@ async def _answer(
         await _abort(context, outcome, outcome.result)
 
 
-async def _relay(feed: LiveFeed, context: ServicerContext[Any, Any]) -> None:
+async def _read_out(feed: LiveFeed, context: ServicerContext[Any, Any], seconds: float) -> None:
+    """Send what comes. Raises TooSlow when the caller takes none of it for so long."""
+    async with patient_writer(context, seconds) as write:
+        failed = await _relay(feed, context, write)
+    if failed is not None:
+        await _abort(context, *failed)
+
+
+async def _relay(
+    feed: LiveFeed, context: ServicerContext[Any, Any], write: Write
+) -> tuple[CallOutcome, Failure] | None:
+    """Send a call to its end; return how it failed, if it did, for the status."""
     while True:
         for sequence, event in await feed.numbered():
             if isinstance(event, CallOutcome):
-                await _finish(event, context)
-                return
+                return await _finish(event, write)
             if isinstance(event, Started):
                 await context.send_initial_metadata(((CALL_ID_KEY, event.call_id),))
-            await context.write(event_from(event, sequence))
+            await write(event_from(event, sequence))
 
 
-async def _finish(outcome: CallOutcome, context: ServicerContext[Any, Any]) -> None:
+async def _finish(outcome: CallOutcome, write: Write) -> tuple[CallOutcome, Failure] | None:
     response = model_service_pb2.StreamCompleteResponse()
     if isinstance(outcome.result, Answer):
         outcome = delivered(partial(fill_completion, response.completion), outcome)
-    if isinstance(outcome.result, Failure):
-        fill_in_band(response.failed, outcome, outcome.result)
-        await context.write(response)
-        await _abort(context, outcome, outcome.result)
-    await context.write(response)
+    failed = outcome.result if isinstance(outcome.result, Failure) else None
+    if failed is not None:
+        fill_in_band(response.failed, outcome, failed)
+    await write(response)
+    return None if failed is None else (outcome, failed)
 
 
 def _remaining(context: ServicerContext[Any, Any]) -> float | None:

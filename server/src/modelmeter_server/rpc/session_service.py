@@ -17,11 +17,13 @@ from modelmeter_server.core.outcomes import Cause, Code, Kind
 from modelmeter_server.engine.call import LATE
 from modelmeter_server.engine.engine import headroom
 from modelmeter_server.engine.plan import Refused, mistaken
+from modelmeter_server.engine.reading import TOO_SLOW
 from modelmeter_server.engine.session import SessionEnd
 
 from .convert_request import Violations
 from .convert_session import ended, live_event, opened, opening, turn_ended, turn_order, unsent
 from .identity import current_tenant
+from .slow_reader import TooSlow, patient_writer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from modelmeter_server.engine.stream import LiveEvent
 
     from .convert_session import Opening
+    from .slow_reader import Write
 
 SESSION_ID_KEY: Final = "modelmeter-session-id"
 """Initial metadata with the session's id. From it on no gRPC client repeats the RPC by itself."""
@@ -68,6 +71,7 @@ class SessionRpc:
         self._news = self._loop.create_future()
         self._timers: list[asyncio.TimerHandle] = []
         self._idle: asyncio.TimerHandle | None = None
+        self._send: Write
         self._session: Session
         self._opening: Opening
 
@@ -78,7 +82,11 @@ class SessionRpc:
         except Refused as refusal:
             return refusal.verdict
         try:
-            await self._serve()
+            async with patient_writer(self._context, self._engine.slow_reader_seconds) as self._send:
+                await self._serve()
+        except TooSlow:
+            self._engine.sessions.abandon(self._session, Cause.LIMIT, TOO_SLOW, SessionEnd.CLIENT_CLOSE)
+            return failure(Kind.REFUSED, TOO_SLOW, cause=Cause.LIMIT, code=Code.FAILED_PRECONDITION)
         except BaseException as error:
             self._leave(error)
             raise
@@ -246,7 +254,7 @@ class SessionRpc:
 
     async def _write(self, message: SessionResponse) -> None:
         async with self._writing:
-            await self._context.write(message)
+            await self._send(message)
 
 
 def _busy() -> Failure:

@@ -184,6 +184,13 @@ def _standard_details(failed: Failure, limit: int) -> Iterable[Message]:
         yield retry
     if failed.kind is Kind.CEILING:
         yield _quota_failure(failed, limit)
+    elif failed.quotas:
+        quota = error_details_pb2.QuotaFailure()
+        for each in failed.quotas:
+            quota.violations.add(
+                subject=cut_utf8(each.subject, limit), description=cut_utf8(each.description, limit)
+            )
+        yield quota
     elif failed.resource is not None:
         name = cut_utf8(failed.resource, limit)
         yield error_details_pb2.ResourceInfo(resource_type=failed.resource_type, resource_name=name)

@@ -77,6 +77,7 @@ TENANT: Final = "modelmeter.tenant"
 
 CALLS: Final = "modelmeter.calls"
 IN_FLIGHT: Final = "modelmeter.calls.in_flight"
+WAITING: Final = "modelmeter.calls.waiting"
 QUEUE_TIME: Final = "modelmeter.call.queue_time"
 RETRIES: Final = "modelmeter.retries"
 TARGET_STATE: Final = "modelmeter.target.state"

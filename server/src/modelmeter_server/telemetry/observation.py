@@ -91,6 +91,10 @@ class Telemetry:
         """Let the number of calls under way be read."""
         self.instruments.ask(names.IN_FLIGHT, "{call}", "Calls under way.", level)
 
+    def ask_waiting(self, level: Callable[[], float]) -> None:
+        """Let the number of calls be read that wait for room."""
+        self.instruments.ask(names.WAITING, "{call}", "Calls that wait for room.", level)
+
     def ask_ledger(self, is_up: Callable[[], bool]) -> None:
         """Let it be read whether the ledger can be written."""
         self.instruments.ask(

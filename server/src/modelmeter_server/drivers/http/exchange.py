@@ -317,6 +317,7 @@ class Exchange:
             self._done.set_result(self._end)
         connection, self._connection = self._connection, None
         if connection is not None:
+            connection.resume_reading()  # the next exchange on it is another reader's
             self._pool.release(connection, reusable=reusable)
         else:
             self._pool.withdraw(self)

@@ -183,6 +183,16 @@ class Socket:
         if self._rider is rider:
             self._rider = None
 
+    def pause_reading(self) -> None:
+        """Let the provider wait; its pings wait too."""
+        if self._connection is not None:
+            self._connection.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Go on after `pause_reading`."""
+        if self._connection is not None:
+            self._connection.resume_reading()
+
     @property
     def is_written(self) -> bool:
         """Say whether nothing of a turn waits to be sent."""

@@ -149,6 +149,18 @@ class WebSocketCall:
         """End the turn now; the socket is closed, for nothing else stops the provider."""
         self._finish(Ending(end=End.CUT, cause=cause, stage=self._stage, detail=detail or "cut"))
 
+    def pause_reading(self) -> None:
+        """See `PausableCall`."""
+        if self._socket is not None and self._watch is not None and self._end is None:
+            self._watch.suspend()
+            self._socket.pause_reading()
+
+    def resume_reading(self) -> None:
+        """See `PausableCall`."""
+        if self._socket is not None and self._watch is not None and self._end is None:
+            self._watch.resume()
+            self._socket.resume_reading()
+
     @property
     def fault(self) -> BaseException | None:
         """Return what our own code raised within the turn."""
@@ -332,6 +344,7 @@ class WebSocketCall:
         socket = self._socket
         if socket is not None:
             socket.part(self)
+            socket.resume_reading()
             if not self._keeps_socket:
                 self._source.drop(socket)
         if self._done is not None and not self._done.done():

@@ -86,6 +86,8 @@ class ReplayExchange:
         self._steps: deque[Step] = deque()
         self._stage = Stage.NOT_WRITTEN
         self._head: ResponseHead | None = None
+        self._is_paused = False
+        self._waits: PlayEnd | None = None
 
     async def run(self) -> ExchangeEnd:
         """Play, feed the sink, return how it ended. Failures are returned, never raised.
@@ -119,6 +121,21 @@ class ReplayExchange:
         self._idle_seconds = seconds
         if self._watch is not None and self._watch.phase is Fault.IDLE_TIMEOUT:
             self._watch.limit(seconds)
+
+    def pause_reading(self) -> None:
+        """Deliver no more reads until `resume_reading`; the idle timer stands still meanwhile."""
+        if self._watch is not None:
+            self._watch.suspend()
+        self._is_paused = True
+
+    def resume_reading(self) -> None:
+        """Go on after `pause_reading`, in the loop's next turn: it may be the sink that says so."""
+        if self._watch is not None:
+            self._watch.resume()
+        self._is_paused = False
+        end, self._waits = self._waits, None
+        if end is not None and self._end is None:
+            asyncio.get_running_loop().call_soon(self._guarded, lambda: self._advance(end))
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
@@ -175,6 +192,9 @@ class ReplayExchange:
     def _advance(self, end: PlayEnd) -> None:
         """Deliver reads until there is a pause or an end."""
         while self._steps and self._end is None:
+            if self._is_paused:
+                self._waits = end
+                return
             step = self._steps.popleft()
             if isinstance(step, float):
                 self._after(step, lambda: self._advance(end))
