@@ -46,7 +46,9 @@ class House:
         return entered
 
     def refused(self, *arguments: Any, **more: Any) -> Failure:
-        refusal = self.admission.enter(*(arguments or ("acme", "claude", ("p",), 0)), **{"left": None, **more})
+        refusal = self.admission.enter(
+            *(arguments or ("acme", "claude", ("p",), 0)), **{"left": None, **more}
+        )
         assert isinstance(refusal, Failure)
         return refusal
 
@@ -295,10 +297,10 @@ async def test_a_rate_that_stays_remembers_what_was_spent_when_limits_are_read_a
 
 async def test_a_timer_lets_in_who_waits_for_a_rate():
     admission = Admission(AdmissionLimits(tenants={"a": CallLimits(requests_per_minute=6_000)}))
-    entry = admission.enter("a", "m", "p", 0)
+    entry = admission.enter("a", "m", ("p",), 0)
     while isinstance(entry, Entry) and entry.has_place:
         entry.settle(outcome(answer(1)))
-        entry = admission.enter("a", "m", "p", 0)
+        entry = admission.enter("a", "m", ("p",), 0)
     assert isinstance(entry, Entry)
     assert entry.decided is not None
     assert await entry.decided is None
@@ -351,7 +353,7 @@ async def test_no_limit_is_ever_broken_and_no_place_is_ever_lost(told):
     inside: list[Entry] = []
     for move, who, number in told:
         if move == "enter":
-            entered = house.admission.enter(str(who), "m", "p", number)
+            entered = house.admission.enter(str(who), "m", ("p",), number)
             inside += [entered] if isinstance(entered, Entry) else []
         elif move == "wait":
             house.pass_seconds(number)

@@ -246,6 +246,8 @@ class _PassReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PassReason
     """It cannot take the request: `detail` says what of it."""
     PASS_REASON_CONTINUATION: _PassReason.ValueType  # 4
     """It cannot read the request's continuation, which another provider instance issued."""
+    PASS_REASON_FULL: _PassReason.ValueType  # 5
+    """Its provider instance has as many calls at once as it may have."""
 
 class PassReason(_PassReason, metaclass=_PassReasonEnumTypeWrapper):
     """Why a call was not sent to one of its model's targets."""
@@ -260,6 +262,8 @@ PASS_REASON_CANNOT: PassReason.ValueType  # 3
 """It cannot take the request: `detail` says what of it."""
 PASS_REASON_CONTINUATION: PassReason.ValueType  # 4
 """It cannot read the request's continuation, which another provider instance issued."""
+PASS_REASON_FULL: PassReason.ValueType  # 5
+"""Its provider instance has as many calls at once as it may have."""
 Global___PassReason: _TypeAlias = PassReason  # noqa: Y015
 
 @_typing.final

@@ -74,7 +74,9 @@ class ManyTargets:
         if self._instance:
             self._keep_to_instance()
         found = self._choose(self._able)
-        assert found is not None, "what no target could read is refused before; at one of the others it has its place"
+        assert found is not None, (
+            "what no target could read is refused before; at one of the others it has its place"
+        )
         return found
 
     def refused(self, target: Target, failure: Failure) -> Target | None:
@@ -157,7 +159,10 @@ class ManyTargets:
     def _why_not_free(self, target: Target) -> tuple[PassReason, str]:
         state = self._states[target.name]
         reason = PassReason.RESTING if state.is_resting else PassReason.OPEN
-        return reason, f"it is asked again in {state.free_in:.1f} s" if state.free_in else "it is being tried now"
+        return (
+            reason,
+            f"it is asked again in {state.free_in:.1f} s" if state.free_in else "it is being tried now",
+        )
 
     def _skip(self, target: Target, reason: PassReason, detail: str) -> None:
         if target.name not in self._asked:
