@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from modelmeter_server.core.accumulators import AnthropicAccumulator
 from modelmeter_server.core.answers import FREE_TEXT, TextDelta
+from modelmeter_server.core.errors import failure
+from modelmeter_server.core.outcomes import Certainty, Kind
+from modelmeter_server.core.usage import Usage
 from modelmeter_server.engine.delta_log import DeltaLog
 from tests.support.scripted_driver import opening, text
 
@@ -49,3 +52,12 @@ def test_usage_has_a_version_so_that_every_reader_hears_of_it():
     assert log.usage is not None
     assert log.usage[0].input_tokens == 25
     assert log.usage_version == 1
+
+
+def test_after_another_attempt_usage_is_that_of_all_attempts_together():
+    log = DeltaLog(keeps=True)
+    past = Usage(input_tokens=7, output_tokens=3)
+    log.carry(failure(Kind.UNUSABLE, "blank", usage=past, certainty=Certainty.EXACT))
+    fed(log, "a")
+    assert log.usage is not None
+    assert (log.usage[0].input_tokens, log.usage[2]) == (32, Certainty.AT_LEAST)
