@@ -118,9 +118,9 @@ class Admission:
     ) -> Entry | Failure:
         """Let a call in, let it wait, or refuse it.
 
-        `targets` are the provider instances that may serve it, at least one: there must be room at one of them. `tokens`
-        are held for it until it is known what it took; `None` for what is no business of a rate. `left` is how many
-        seconds it has: who cannot be served in time is refused and does not wait.
+        `targets` are the provider instances that may serve it, at least one: there must be room at one of them.
+        `tokens` are held for it until it is known what it took; `None` for what is no business of a rate. `left` is
+        how many seconds it has: who cannot be served in time is refused and does not wait.
         """
         entry = Entry(self, tenant, model, targets, tokens)
         if self._scopes:
