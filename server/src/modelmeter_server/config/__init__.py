@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .changes import Changes, compare
 from .load import load
 from .mistakes import ConfigError, Mistake
 from .secret import Secret
@@ -16,6 +17,7 @@ from .settings import (
 )
 
 __all__ = [
+    "Changes",
     "ConfigError",
     "IdentitySettings",
     "JwtSettings",
@@ -26,5 +28,6 @@ __all__ = [
     "Secret",
     "ServerSettings",
     "Settings",
+    "compare",
     "load",
 ]

@@ -7,6 +7,7 @@ may rely on every value having been checked, every key having been read and ever
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -21,6 +22,7 @@ from modelmeter_server.core.requests import (
     Sensitivity,
 )
 from modelmeter_server.core.reservation import MAX_TOKENS_PER_SECOND
+from modelmeter_server.core.shares import Share
 from modelmeter_server.core.tenants import Tenant
 from modelmeter_server.drivers.bedrock import capabilities_of
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
@@ -30,9 +32,12 @@ from modelmeter_server.drivers.replay.book import ScriptBook
 from modelmeter_server.identity.jwt_verifier import JwtRules
 from modelmeter_server.rpc.listen import TlsFiles
 
+from .positions import KeyPath
 from .secret import Secret
 
 DEFAULT_LISTEN = "127.0.0.1:50051"
+
+ADMIN_PLACES = ("public", "private", "both")
 
 NO_LEDGER = "none"
 """What stands in place of a ledger's URL on a deployment that keeps none."""
@@ -45,6 +50,18 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Addresses: `host:port`, `[IPv6]:port` or `unix:/path`; port 0 takes a free one."""
     drain_seconds: float = 25.0
     """How long calls in flight may go on after SIGTERM. Kubernetes kills 30 s after it by default."""
+    drain_delay_seconds: float = 0.0
+    """How long calls are still taken after SIGTERM, while readiness is off already."""
+    workers: int = 1
+    """Processes that share the addresses."""
+    reload_on_change: bool = True
+    """Look at the configuration, and at the files that it names, every second."""
+    private_listen: str = ""
+    """Address of channelz, health and reflection for operators; empty for none."""
+    private_allow_insecure: bool = False
+    """Serve them without TLS where other machines can reach them."""
+    admin_service: str = "public"
+    """On which listener the `AdminService` is: one of `ADMIN_PLACES`."""
     max_concurrent_calls: int = 1000
     """Calls in flight before new ones are shed as OVERLOADED."""
     max_sessions: int = 1000
@@ -107,7 +124,9 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     dialect: Dialect | None = None
     """How this server speaks; for `chat_completions` only."""
     wire: WireFormat | None = None
-    """What the driver of another distribution made of the instance's settings."""
+    """What the driver of another distribution made of the instance's `settings`."""
+    settings: dict[str, Any] = {}
+    """As they stand in the file."""
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()
     allow_direct_models: bool = False
@@ -307,6 +326,20 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     prometheus: PrometheusSettings = PrometheusSettings()
 
 
+class NamedFile(msgspec.Struct, frozen=True):
+    """A file that the configuration names, or the configuration itself."""
+
+    key: KeyPath
+    """The key that names it; empty for the configuration."""
+    path: Path
+    digest: bytes
+    """Of what it held, to tell whether it has changed."""
+
+    def __repr__(self) -> str:
+        """Show no digest: it may be that of a short secret."""
+        return f"NamedFile({self.path})"
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a deployment is told."""
 
@@ -319,6 +352,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     telemetry: TelemetrySettings = TelemetrySettings()
     identity: IdentitySettings | None = None
     """`None`: whoever reaches the server is let in."""
+    share: Share = Share()
+    """Which of the server's processes this one is: limits of the server are divided by `share.of`."""
+    files: tuple[NamedFile, ...] = ()
+    """What the settings were read from."""
 
     def provider(self, name: str) -> ProviderSettings | None:
         """Return the provider instance of this name, or `None`."""

@@ -13,6 +13,7 @@ from .mistakes import Mistake, Mistakes, choices, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
     from .positions import KeyPath
 
@@ -59,6 +60,10 @@ class Table:
     def mistake_of(self, key: str, other: Mistake) -> None:
         """Note a mistake of the file that a key names."""
         self._mistakes.add_from((*self.path, key), other)
+
+    def names_file(self, key: str, path: Path) -> None:
+        """Note that a key names this file, so that it can be looked at again."""
+        self._mistakes.files[(*self.path, key)] = path
 
     def close(self) -> None:
         """Note every key that nobody asked for."""

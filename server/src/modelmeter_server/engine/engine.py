@@ -19,6 +19,7 @@ from .counting import CountLog, plan_count
 from .embedding import plan_embedding, with_embedding_terms
 from .halting import concerns, sentence
 from .inflight import InFlight
+from .offers import Offer, Offers
 from .plan import Plan, Refused, check_tenant, find_model, plan, with_terms
 from .reconcile import Reconciliation
 from .sessions import Sessions
@@ -72,10 +73,9 @@ class Engine:
         Without `telemetry` nobody observes the calls.
         """
         self.telemetry = telemetry
-        self.catalog = catalog
-        self.reconciliation = Reconciliation(catalog, drivers)
-        self.sessions = Sessions(self, drivers)
-        self._drivers = drivers
+        self.offers = Offers(Offer(catalog, drivers))
+        self.reconciliation = Reconciliation(self.offers)
+        self.sessions = Sessions(self)
         self._recorder = recorder
         self._counts = CountLog()
         self._limit = max_concurrent_calls
@@ -84,6 +84,11 @@ class Engine:
         self._desk: Desk | None = None
         self._inflight = InFlight()
         self._planner = ThreadPoolExecutor(PLANNING_THREADS, thread_name_prefix="planning")
+
+    @property
+    def catalog(self) -> Catalog:
+        """Return the models that callers may ask for now."""
+        return self.offers.current.catalog
 
     @property
     def calls_in_flight(self) -> int:
@@ -103,6 +108,15 @@ class Engine:
     def use_ledger(self, desk: Desk) -> None:
         """Reserve and settle every call from now on. Once, before the first call."""
         self._desk = desk
+
+    def reconfigure(self, offer: Offer, *, max_concurrent_calls: int) -> None:
+        """Serve another offer from the next call on, in one step; calls and sessions under way keep theirs."""
+        self.offers.replace(offer)
+        self._limit = max_concurrent_calls
+
+    def record_with(self, recorder: Recorder) -> None:
+        """Hand the outcomes of calls that begin from now on to another recorder."""
+        self._recorder = recorder
 
     def halted(self, halt: Halt) -> int:
         """Cut the calls under way that an operator's halt cuts; return how many there were."""
@@ -127,6 +141,7 @@ class Engine:
         via: Callable[[Driver], Driver] | None = None,
         refusal: Failure | None = None,
         tenant: Tenant = OPEN,
+        offer: Offer | None = None,
     ) -> Call:
         """Start a completion; it runs whether or not anyone waits for it.
 
@@ -134,7 +149,7 @@ class Engine:
         `violations` are mistakes found before, and `prefix` leads to the request's fields in the caller's message;
         both end up in the refusal, with the engine's own findings. `via` puts another driver in the place of the
         model's own, as for a turn of a session; `refusal` is why it cannot be sent at all. `tenant` says what the
-        caller may ask for.
+        caller may ask for; `offer` is the one of the session that it belongs to, in the place of the current one.
         """
         return self._start(
             request,
@@ -149,6 +164,7 @@ class Engine:
             prefix=prefix,
             via=via,
             refusal=refusal,
+            offer=offer,
         )
 
     def count(
@@ -211,10 +227,19 @@ class Engine:
         prefix: str = "",
         via: Callable[[Driver], Driver] | None = None,
         refusal: Failure | None = None,
+        offer: Offer | None = None,
     ) -> Call:
         refusal = refusal or self._shed()
+        offer = self.offers.take(offer)
         work = functools.partial(
-            self._plan, make=make, refusal=refusal, found=found, prefix=prefix, tenant=tenant, via=via
+            self._plan,
+            make=make,
+            refusal=refusal,
+            found=found,
+            prefix=prefix,
+            tenant=tenant,
+            via=via,
+            offer=offer,
         )
         provider_budget = None if budget is None else budget - headroom(budget)
         planner = self._planner if refusal is None and is_large else None
@@ -231,6 +256,7 @@ class Engine:
             watch=None if recorder is self._counts else self._watch(request, tenant.name, streamed=deltas),
         )
         call.task = self._inflight.launch(call)
+        call.task.add_done_callback(lambda _task: self.offers.give_back(offer))
         if refusal is None:
             self._admitted += 1
             call.task.add_done_callback(self._release)
@@ -267,17 +293,18 @@ class Engine:
         prefix: str,
         tenant: Tenant,
         via: Callable[[Driver], Driver] | None,
+        offer: Offer,
     ) -> Plan:
         if refusal is not None:
             raise Refused(refusal)
         asked = ledger_violations(request, has_ledger=self._desk is not None)
         found = [*found, *(FieldViolation(prefix + each.field, each.description) for each in asked)]
-        model = find_model(self.catalog, request.model, found, f"{prefix}model", tenant=tenant)
+        model = find_model(offer.catalog, request.model, found, f"{prefix}model", tenant=tenant)
         check_tenant(request.sensitivity, tenant)
         call.model = model
-        driver = self._drivers[model.provider]
+        driver = offer.drivers[model.provider]
         call.driver = driver if via is None else via(driver)
-        call.tables = self.catalog.price_tables(model.provider)
+        call.tables = offer.catalog.price_tables(model.provider)
         return make(request, model, call.driver, found, prefix)
 
     def _plan_completion(

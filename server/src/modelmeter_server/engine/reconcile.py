@@ -21,14 +21,11 @@ from .booking import figures as figures_of
 from .plan import Refused, mistaken
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from modelmeter_server.core.errors import Failure
     from modelmeter_server.core.usage import AdditionalUsage, Usage
-    from modelmeter_server.drivers.driver import Driver
     from modelmeter_server.ledger.rows import CallRow, Figures
 
-    from .catalog import Catalog
+    from .offers import Offers
 
 NOT_RECONCILABLE = "NOT_RECONCILABLE"
 """The reason of a refusal to ask a provider that cannot tell."""
@@ -40,15 +37,15 @@ _PROVIDERS_CURRENCY = "USD"
 class Reconciliation:
     """Work out figures for calls of this deployment's models."""
 
-    def __init__(self, catalog: Catalog, drivers: Mapping[str, Driver]) -> None:
-        """`drivers` are keyed by the provider instance's name."""
-        self._catalog = catalog
-        self._drivers = drivers
+    def __init__(self, offers: Offers) -> None:
+        """Ask the providers of whatever offer is current."""
+        self._offers = offers
 
     async def ask(self, row: CallRow) -> Figures:
         """Ask the provider what an ended call consumed. Raises Refused; NOT_RECONCILABLE when it cannot tell."""
-        driver = self._drivers.get(row.target)
-        model = self._catalog.find(row.model)
+        offer = self._offers.take()
+        driver = offer.drivers.get(row.target)
+        model = offer.catalog.find(row.model)
         try:
             if driver is None:
                 raise NotReconcilable(_no_instance(row.target))
@@ -65,6 +62,8 @@ class Reconciliation:
             raise Refused(not_reconcilable(str(error))) from None
         except LookupFailed as error:
             raise Refused(error.verdict) from error
+        finally:
+            self._offers.give_back(offer)
         cost = None
         if told.nano_units is not None:
             cost = Cost(
@@ -113,8 +112,8 @@ class Reconciliation:
             cost=cost,
             service_tier=tier,
         )
-        model = self._catalog.find(row.model)
-        return figures_of(priced(told, model, self._catalog.price_tables(row.target)))
+        catalog = self._offers.current.catalog
+        return figures_of(priced(told, catalog.find(row.model), catalog.price_tables(row.target)))
 
 
 def not_reconcilable(message: str) -> Failure:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from .call import Call
     from .engine import Engine
+    from .offers import Offer
 
 CONTEXT_LOST = (
     "what was said before is lost with the socket that the provider remembered it by, and the session keeps no "
@@ -103,6 +104,7 @@ class Session:
         keeps_transcript: bool,
         tell: Callable[[SessionEvent], None],
         tenant: Tenant = OPEN,
+        offer: Offer,
     ) -> None:
         """Begin with no turn. `tell` hears every event; without a `link` the model is asked by ordinary calls."""
         self.session_id = session_id
@@ -112,6 +114,8 @@ class Session:
         """Done when the server shuts down and wants no further turn."""
         self.tenant = tenant
         """Who opened it: its turns are booked under this name."""
+        self.offer = offer
+        """What was offered when it was opened: all its turns are asked and priced by that."""
         self._engine = engine
         self._link = link
         self._observer = SessionObserver(
@@ -210,6 +214,7 @@ class Session:
             via=via,
             refusal=terms if isinstance(terms, Failure) else None,
             tenant=self.tenant,
+            offer=self.offer,
         )
         if self._cut is not None:
             call.cut(*self._cut)
