@@ -86,11 +86,13 @@ class Load:
 
     async def require_truth(self, file: Path) -> None:
         """Hold the ledger, as another server finds it, against the provider and against what was told."""
-        async with logged_server(*_options(file), env={"KEY": "k"}) as server:
-            async with modelmeter.AsyncClient(server.address) as client:
-                rows = await calls_when_ended(client, self.provider.books)
-                require_all_true(rows, self.provider.books)
-                await require_sums(client, rows)
+        async with (
+            logged_server(*_options(file), env={"KEY": "k"}) as server,
+            modelmeter.AsyncClient(server.address) as client,
+        ):
+            rows = await calls_when_ended(client, self.provider.books)
+            require_all_true(rows, self.provider.books)
+            await require_sums(client, rows)
         for call_id, heard in self.heard.items():
             if isinstance(heard, REFUSED):
                 assert call_id not in self.provider.books, heard
@@ -112,11 +114,11 @@ def write(file: Path, url: str, *, drain: float = 20, idle: float = 20, price: i
 
 @asynccontextmanager
 async def loaded(
-    folder: Path, provider: TellingProvider, **options: float
+    folder: Path, provider: TellingProvider
 ) -> AsyncIterator[tuple[LoggedServer, FaultServer, Load, asyncio.Task[None]]]:
     """Serve in front of the provider with all callers at work."""
     async with FaultServer(provider) as upstream:
-        write(folder / "m.toml", upstream.url, **options)
+        write(folder / "m.toml", upstream.url)
         async with logged_server(*_options(folder / "m.toml"), env={"KEY": "k"}) as server:
             load = Load(provider, server.address)
             callers = asyncio.create_task(load.run())

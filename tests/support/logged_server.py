@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,13 +84,16 @@ def _flat(line: Line) -> dict[str, Any]:
 
 @asynccontextmanager
 async def logged_server(
-    *arguments: str, env: Mapping[str, str] | None = None, cwd: Path | None = None, must_serve: bool = True
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    command: Sequence[str] = (COMMAND, "serve"),
+    must_serve: bool = True,
 ) -> AsyncIterator[LoggedServer]:
     """Run `modelmeter serve` inside this block, from when it serves; it is killed with its workers on leaving."""
     own = {name: text for name, text in environment(env).items() if name != "MODELMETER_LEDGER_URL"}
     process = await asyncio.create_subprocess_exec(
-        COMMAND,
-        "serve",
+        *command,
         *arguments,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -105,7 +108,9 @@ async def logged_server(
         if must_serve:
             assert process.stdout is not None
             line = (await process.stdout.readline()).decode()
-            assert line.startswith(ANNOUNCEMENT), (await process.wait(), await reading, server.text)
+            if not line.startswith(ANNOUNCEMENT):
+                await reading
+                raise AssertionError(server.text)
             server.address = line.removeprefix(ANNOUNCEMENT).split(",")[0].strip()
         yield server
     finally:

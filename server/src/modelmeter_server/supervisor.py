@@ -43,6 +43,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...]
     """Of a worker, all but `--worker INDEX/COUNT` and `--lifeline DESCRIPTOR`."""
     log_level: str = "info"
+    first_pause: float = FIRST_PAUSE
 
 
 def command_line(order: Order) -> list[str]:
@@ -116,6 +117,7 @@ class Supervisor:
     """Keep as many workers running as were ordered, until a signal ends them all."""
 
     def __init__(self, order: Order) -> None:
+        self._first_pause = order.first_pause
         self._workers = [Worker(index, order) for index in range(order.workers)]
         self._ends = 0
         self._ending = asyncio.Event()
@@ -182,7 +184,7 @@ class Supervisor:
 
     async def _pause(self, failures: int) -> bool:
         """Wait before the next start; say whether all are to end instead."""
-        pause = 0.0 if failures == 1 else min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (failures - 2))
+        pause = 0.0 if failures == 1 else min(LONGEST_PAUSE, self._first_pause * 2 ** (failures - 2))
         try:
             async with asyncio.timeout(pause):
                 return await self._ending.wait()

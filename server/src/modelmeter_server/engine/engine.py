@@ -81,6 +81,8 @@ class Engine:
         self._limit = max_concurrent_calls
         self._admitted = 0
         self._draining = False
+        self.turned_away = 0
+        """Calls that came after the server had begun to shut down."""
         self._desk: Desk | None = None
         self._inflight = InFlight()
         self._planner = ThreadPoolExecutor(PLANNING_THREADS, thread_name_prefix="planning")
@@ -272,6 +274,7 @@ class Engine:
 
     def _shed(self) -> Failure | None:
         if self._draining:
+            self.turned_away += 1
             message = "this server is shutting down; another one will take the call"
             return failure(Kind.DRAINING, message, cause=Cause.DRAIN, retry_after=RETRY_AFTER)
         if self._admitted >= self._limit:

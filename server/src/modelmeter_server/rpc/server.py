@@ -50,6 +50,11 @@ HANDSHAKE_TIMEOUT_MS: Final = 10_000
 METADATA_BYTES: Final = 16 * 1024
 """Of one RPC, a bearer token among them; a little more is refused at random, and twice as much always."""
 
+QUIET_SECONDS: Final = 0.2
+MOST_QUIET_SECONDS: Final = 2.0
+"""Once all calls are settled, callers are told for this long that the server shuts down: until none has come for a
+while. gRPC ends a call that reaches it while it closes with CANCELLED, from which nobody can tell whether it ran."""
+
 FLUSH_SECONDS: Final = 5.0
 """What settled calls get at shutdown to write their last message to a slow reader."""
 
@@ -168,9 +173,19 @@ class RpcServer:
         self.health.stop_serving()
         if self._following is not None:
             self._following.cancel()
+        was_busy = self._engine.calls_in_flight > 0
         cut = await self._engine.drain(drain_seconds)
+        if was_busy or self._engine.turned_away:
+            await self._wait_quiet()
         if self._engine.telemetry is not None:
             self._engine.telemetry.bus.close()
         self.health.close()
         await self._server.stop(FLUSH_SECONDS)
         return cut
+
+    async def _wait_quiet(self) -> None:
+        for _ in range(round(MOST_QUIET_SECONDS / QUIET_SECONDS)):
+            before = self._engine.turned_away
+            await asyncio.sleep(QUIET_SECONDS)
+            if self._engine.turned_away == before:
+                return
