@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -116,7 +117,10 @@ async def test_a_key_file_that_is_replaced_counts_and_its_key_is_in_no_log(tmp_p
 async def test_a_mistake_in_a_file_that_changes_is_logged_and_mended_by_the_file_that_was_missing(tmp_path):
     async with serving(tmp_path) as (server, provider, file):
         text = document(provider.url, model="n").replace("p.key", "q.key")
-        file.write_text(text)
+        # An old file: one that was written just now is read again in any case.
+        (tmp_path / "next").write_text(text)
+        os.utime(tmp_path / "next", (1, 1))
+        (tmp_path / "next").replace(file)
         line = await server.told(REFUSED, why="change of a file")
         assert "q.key" in line["mistakes"][0]
         assert await names(server) == ["m"]

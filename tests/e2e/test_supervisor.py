@@ -128,6 +128,7 @@ if until(signal.SIGTERM, signal.SIGHUP) == signal.SIGHUP:
     async with supervised(tmp_path, script, must_serve=False) as server:
         await server.told(STARTED, worker=1)
         server.send(signal.SIGHUP)
+        await server.told("read again", worker=0)
         await asyncio.to_thread(gate.write_text, "go")
         await server.told("read again", worker=1)
         assert await server.end() == 0

@@ -49,6 +49,11 @@ def test_what_does_not_go_together_is_told(server, text, path, words):
     assert words in str(mistake)
 
 
+def test_every_worker_needs_a_port_for_prometheus(server):
+    with pytest.raises(ConfigError, match=r"telemetry\.prometheus\.listen: 3 workers need as many ports"):
+        server('workers = 3\n[telemetry.prometheus]\nlisten = "127.0.0.1:65534"')
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _HOST_PORT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^\[\]:/\s]+):(?P<port>\d{1,5})")
+HIGHEST_PORT = 65_535
 _FORMS = 'write "host:port", "[IPv6 address]:port" or "unix:/path"'
 
 
@@ -18,7 +19,7 @@ def check_address(address: str) -> None:
             raise ValueError(msg)
         return
     match = _HOST_PORT.fullmatch(address)
-    if match is None or int(match["port"]) > 65_535:
+    if match is None or int(match["port"]) > HIGHEST_PORT:
         msg = f'"{address}" is not an address to listen on; {_FORMS}'
         raise ValueError(msg)
 

@@ -11,6 +11,7 @@ import msgspec
 
 from modelmeter_server.core.shares import Share
 
+from .addresses import HIGHEST_PORT, last_port
 from .builtin import with_replay
 from .environment import CONFIG_VARIABLE, overrides
 from .files import digest
@@ -112,6 +113,9 @@ def _settings(
         asks_for_certificates=server.tls is not None and server.tls.client_ca is not None,
     )
     telemetry = read_telemetry(root.table("telemetry"), environ)
+    if last_port(telemetry.prometheus.listen, server.workers) > HIGHEST_PORT:
+        problem = f"{server.workers} workers need as many ports from {telemetry.prometheus.listen} on"
+        root.table("telemetry").table("prometheus").mistake("listen", problem, "choose a lower port")
     root.close()
     return Settings(
         server=server,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 from modelmeter_server.rpc.listen import TlsFiles, is_loopback
 from modelmeter_server.telemetry.log import LEVELS
 
-from .addresses import check_address, last_port
+from .addresses import HIGHEST_PORT, check_address, last_port
 from .files import certificate_problem, readable_file, trust_problem
 from .settings import ADMIN_PLACES, ServerSettings
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 DEFAULTS = ServerSettings()
 
 MOST_WORKERS = 256
-_LAST_PORT = 65_535
 
 
 def read_server(table: Table, folder: Path) -> ServerSettings:
@@ -94,7 +93,7 @@ def _read_private(table: Table, listen: tuple[str, ...], workers: int, *, has_tl
         )
     if address in listen and not address.endswith(":0"):
         table.mistake("private_listen", f"{address} is public", "choose an address that is not in listen")
-    if last_port(address, workers) > _LAST_PORT:
+    if last_port(address, workers) > HIGHEST_PORT:
         problem = f"{workers} workers need as many ports from {address} on"
         table.mistake("private_listen", problem, "choose a lower port")
     place = table.choice("admin_service", ADMIN_PLACES, DEFAULTS.admin_service)

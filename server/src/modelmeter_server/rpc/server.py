@@ -170,7 +170,7 @@ class RpcServer:
         every outcome is settled before the connections close. gRPC's own stop would not wait for handlers whose
         callers are gone (grpc/grpc#37239). Call it again with 0 to hurry.
         """
-        self.health.stop_serving()
+        self.stop_serving()
         if self._following is not None:
             self._following.cancel()
         was_busy = self._engine.calls_in_flight > 0
