@@ -116,10 +116,11 @@ async def logged_server(
     finally:
         if process.returncode is None:
             process.kill()
-        await process.wait()
+        # Before the wait: it lasts as long as anybody holds the pipes.
         for pid in workers_of(server):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        await process.wait()
         await reading
 
 
