@@ -8,6 +8,8 @@ where it listens, and ends when the other end, this process, is gone.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import signal
 import socket
 import sys
@@ -104,7 +106,9 @@ class Worker:
     def signal(self, number: int) -> None:
         """Send it a signal, if it runs."""
         if self.process is not None and self.process.returncode is None:
-            self.process.send_signal(number)
+            # Not `send_signal`: it looks whether the process has ended, and takes its exit code away from `wait`.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, number)
 
     def hang_up(self) -> None:
         """Let it read its configuration again, once it serves: before, the signal would end it."""
