@@ -13,7 +13,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from bench.answers import KINDS
-from modelmeter_server import app
+from modelmeter_server import serving
 from modelmeter_server.config import LedgerSettings, ProviderSettings, ServerSettings, Settings
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def main(url: str, ledger: str = "none", durability: str = "process") -> None:
         ),
     )
     threading.Thread(target=_end_with_input, daemon=True).start()
-    app.run(settings, _announce)
+    serving.run(settings, _announce)
 
 
 if __name__ == "__main__":

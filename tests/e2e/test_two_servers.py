@@ -89,10 +89,10 @@ two_starts = pytest.mark.timeout(120)  # beside seven other things
 
 @two_starts
 async def test_of_four_hundred_calls_at_once_exactly_as_many_are_served_as_a_ceiling_has_room_for(
-    postgres_url: str, tmp_path: Path
+    ledger_url: str, tmp_path: Path
 ):
     allowed = CALLS_WORTH * WORTH
-    async with pair(tmp_path, postgres_url, Plan(INPUT, (OUTPUT // 2, OUTPUT))) as servers:
+    async with pair(tmp_path, ledger_url, Plan(INPUT, (OUTPUT // 2, OUTPUT))) as servers:
         async with servers.bounded(allowed):
             asked = (servers.complete(number) for number in range(400))
             heard = await asyncio.gather(*asked, return_exceptions=True)
@@ -142,10 +142,10 @@ class Patience:
 
 @two_starts
 async def test_callers_that_try_again_use_up_a_ceiling_when_calls_use_a_tenth_of_what_they_hold(
-    postgres_url: str, tmp_path: Path
+    ledger_url: str, tmp_path: Path
 ):
     allowed, tenth = CALLS_WORTH * WORTH, WORTH // 10
-    async with pair(tmp_path, postgres_url, Plan(tenth // 2, (tenth - tenth // 2,))) as servers:
+    async with pair(tmp_path, ledger_url, Plan(tenth // 2, (tenth - tenth // 2,))) as servers:
         patience, waiting, served = Patience(servers), iter(range(1000)), 0
 
         async def one_after_another() -> int:
@@ -162,9 +162,9 @@ async def test_callers_that_try_again_use_up_a_ceiling_when_calls_use_a_tenth_of
 
 @two_starts
 async def test_an_effect_that_two_clients_want_at_once_from_two_servers_is_bought_once(
-    postgres_url: str, tmp_path: Path
+    ledger_url: str, tmp_path: Path
 ):
-    async with pair(tmp_path, postgres_url, Plan(INPUT, (10, 20), pause=0.05)) as servers:
+    async with pair(tmp_path, ledger_url, Plan(INPUT, (10, 20), pause=0.05)) as servers:
 
         async def want(number: int) -> list[modelmeter.Completion]:
             key, words = Effect("run", f"effect-{number}"), prompt(str(uuid.uuid4()))

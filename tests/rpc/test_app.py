@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from modelmeter.v1 import error_pb2, model_service_pb2, model_service_pb2_grpc
-from modelmeter_server import app
+from modelmeter_server import app, serving
 from modelmeter_server.config import ConfigError, ProviderSettings, Secret, load
 from modelmeter_server.drivers.http_driver import HttpDriver
 from modelmeter_server.drivers.replay import ReplayDriver
@@ -45,7 +45,7 @@ async def test_the_built_in_configuration_answers_and_lists_its_models():
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_drains_the_server_and_ends_it(number):
     addresses: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(app.serve(SETTINGS, lambda bound: addresses.set_result(bound[0])))
+    ended = asyncio.create_task(serving.serve(SETTINGS, lambda bound: addresses.set_result(bound[0])))
     async with grpc.aio.insecure_channel(await addresses) as channel:
         call: Any = model_service_pb2_grpc.ModelServiceStub(channel).StreamComplete(
             streaming(model="replay/drip"), timeout=20
@@ -55,12 +55,12 @@ async def test_a_signal_drains_the_server_and_ends_it(number):
         events, error = await read_all(call)
     assert error is None
     assert events[-1].HasField("completion")
-    await serving
+    await ended
 
 
 async def test_a_second_signal_cuts_what_is_left():
     addresses: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(app.serve(SETTINGS, lambda bound: addresses.set_result(bound[0])))
+    ended = asyncio.create_task(serving.serve(SETTINGS, lambda bound: addresses.set_result(bound[0])))
     async with grpc.aio.insecure_channel(await addresses) as channel:
         call: Any = model_service_pb2_grpc.ModelServiceStub(channel).StreamComplete(
             streaming(model="replay/stall"), timeout=20
@@ -69,7 +69,7 @@ async def test_a_second_signal_cuts_what_is_left():
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGINT)
         _, error = await read_all(call)
-    await serving
+    await ended
     assert error is not None
     assert Details(error).model_error.cause == error_pb2.CAUSE_DRAIN
 
@@ -90,7 +90,7 @@ async def test_a_port_in_use_is_told_and_leaves_nothing_open():
     async with app.running(SETTINGS) as (address,):
         taken = load(None, NO_LEDGER, listen=[address])
         with pytest.raises(ListenError, match="another process has the port"):
-            await app.serve(taken)
+            await serving.serve(taken)
 
 
 def test_a_provider_instance_gets_the_driver_of_its_kind():

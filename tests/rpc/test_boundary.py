@@ -19,7 +19,7 @@ from modelmeter_server.rpc.boundary import Boundary
 from modelmeter_server.rpc.health import HealthService
 from modelmeter_server.rpc.ledger_service import LedgerService
 from modelmeter_server.rpc.model_service import ModelService
-from modelmeter_server.rpc.server import SERVICE, add_services
+from modelmeter_server.rpc.services import SERVICE, add_services
 from tests.support.running_server import MODEL, Details, Memory, asking, read_all, serving, streaming
 from tests.support.scripted_driver import (
     Explode,

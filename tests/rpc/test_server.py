@@ -16,14 +16,8 @@ from modelmeter.v1 import model_service_pb2, model_service_pb2_grpc
 from modelmeter_server.engine.catalog import Catalog
 from modelmeter_server.engine.engine import Engine
 from modelmeter_server.rpc.listen import ListenError, TlsFiles, is_loopback
-from modelmeter_server.rpc.server import (
-    FLUSH_SECONDS,
-    LEDGER,
-    SERVICE,
-    RpcServer,
-    check_handlers,
-    server_options,
-)
+from modelmeter_server.rpc.server import FLUSH_SECONDS, RpcServer, server_options
+from modelmeter_server.rpc.services import LEDGER, SERVICE, check_handlers
 from tests.support.running_server import MODEL, Memory, asking, serving
 from tests.support.scripted_driver import Hold, ScriptedDriver, Written, answering
 

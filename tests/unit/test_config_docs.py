@@ -128,7 +128,7 @@ def folder(tmp_path: Path) -> Path:
         ("telemetry.redaction", names(RedactionSettings)),
         ("telemetry.otlp", names(OtlpSettings)),
         ("telemetry.prometheus", names(PrometheusSettings)),
-        ("providers.p", names(ProviderSettings) - {"name", "api_key", "wire"}),
+        ("providers.p", names(ProviderSettings) - {"name", "api_key", "wire", "settings"}),
         ("providers.p.timeouts", names(Timeouts)),
         ("providers.p.limits", names(Limits)),
         ("providers.p.dialect", (names(Dialect) - {"name", "base_url"}) | {"base"}),

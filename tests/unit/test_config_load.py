@@ -210,6 +210,8 @@ def test_the_environment_overrides_what_is_documented():
     environ = {
         "MODELMETER_LISTEN": "0.0.0.0:50051",
         "MODELMETER_DRAIN_SECONDS": "1.5",
+        "MODELMETER_DRAIN_DELAY_SECONDS": "5",
+        "MODELMETER_WORKERS": "3",
         "MODELMETER_MAX_CONCURRENT_CALLS": "7",
         "MODELMETER_ALLOW_INSECURE": "true",
         "MODELMETER_LOG_LEVEL": "WARNING",
@@ -218,6 +220,12 @@ def test_the_environment_overrides_what_is_documented():
     assert msgspec.structs.asdict(server) == {
         "listen": ("0.0.0.0:50051",),
         "drain_seconds": 1.5,
+        "drain_delay_seconds": 5.0,
+        "workers": 3,
+        "reload_on_change": True,
+        "private_listen": "",
+        "private_allow_insecure": False,
+        "admin_service": "public",
         "max_concurrent_calls": 7,
         "max_queued_calls": 100,
         "queue_seconds": 5.0,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import importlib.metadata
-import signal
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from .config.addresses import of_worker
+from .config.changes import compare
 from .config.settings import NO_LEDGER
 from .config.telemetry import redaction_of, sampling_of
 from .drivers import replay
@@ -24,6 +24,7 @@ from .engine.engine import Engine
 from .engine.halting import HaltWatch
 from .engine.holding import Desk
 from .engine.ledger_gauge import LedgerGauge
+from .engine.offers import Offer
 from .engine.soft_limits import SoftLimits
 from .identity.authenticator import CallerAuthenticator
 from .identity.jwt_verifier import JwtVerifier
@@ -31,18 +32,19 @@ from .identity.key_set import KeySet
 from .identity.token_file import TokenFile
 from .ledger.queries import get_totals, list_all_halts
 from .ledger.storage import StorageSettings, StoredLedger, open_ledger
+from .rpc.private import PrivateServer
 from .rpc.server import RpcServer
 from .telemetry.bus import EventBus
 from .telemetry.calls import call_recorder
 from .telemetry.exports import Exporters, Exports
-from .telemetry.log import configure_logging, get_logger
 from .telemetry.meters import Meters
 from .telemetry.observation import Telemetry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator
 
     from .config import (
+        Changes,
         IdentitySettings,
         JwtSettings,
         LedgerSettings,
@@ -58,22 +60,22 @@ if TYPE_CHECKING:
     from .engine.recorder import Recorder
     from .ledger.replies import SoftLimit
 
-_log = get_logger(__name__)
-
 
 class App:
     """A deployment: providers, engine, server."""
 
     def __init__(self, settings: Settings, recorder: Recorder | None = None) -> None:
         """Build it all inside a running loop; nothing listens or connects yet."""
-        self._settings = settings
-        self._drivers = {each.name: make_driver(each) for each in settings.providers}
+        self.settings = settings
+        """What holds now."""
+        share = settings.share
+        drivers = {each.name: make_driver(each) for each in settings.providers}
         self.telemetry = make_telemetry(settings)
         self.engine = Engine(
-            make_catalog(settings, self._drivers),
-            self._drivers,
+            make_catalog(settings, drivers),
+            drivers,
             recorder or call_recorder(),
-            admission=Admission(settings.admission()),
+            admission=Admission(settings.admission(), share=share.count, worker=share.index),
             telemetry=self.telemetry,
             stream_buffer_bytes=settings.server.stream_buffer_bytes,
             slow_reader_seconds=settings.server.slow_reader_seconds,
@@ -82,22 +84,25 @@ class App:
         self.telemetry.ask_in_flight(lambda: self.engine.calls_in_flight)
         self.telemetry.ask_waiting(lambda: self.engine.admission.waiting)
         identity = settings.identity
+        self._authenticator = make_authenticator(identity) if identity is not None else None
         self.server = RpcServer(
             self.engine,
-            authenticator=make_authenticator(identity) if identity is not None else None,
+            authenticator=self._authenticator,
             open_health=identity is not None and identity.open_health,
             open_reflection=identity is not None and identity.open_reflection,
             reflection=settings.server.reflection,
+            reuse_port=share.count > 1,
+            has_admin=settings.server.admin_service != "private",
         )
-        self.engine.sessions.bound(
-            limit=settings.server.max_sessions,
-            idle_seconds=settings.server.session_idle_seconds,
-            age_seconds=settings.server.session_age_seconds,
-        )
+        self.private = make_private_server(settings, self.server)
+        """The listener for operators, if there is one."""
+        self._bound_sessions(settings)
         self._ledger: StoredLedger | None = None
         self._soft_limits: SoftLimits | None = None
         self._halts: HaltWatch | None = None
         self._gauge: LedgerGauge | None = None
+        self.private_address = ""
+        """Where the private listener is, as bound."""
         self.exporters: Exporters | None = None
         """What exports metrics and traces; `None` before the start."""
 
@@ -106,10 +111,14 @@ class App:
 
         Raises ListenError, OSError, LedgerUnavailable and SchemaMismatch, and nothing is left open then.
         """
-        server = self._settings.server
+        server = self.settings.server
         try:
-            self.exporters = make_exporters(self._settings, self.telemetry)
-            await self._open_ledger(self._settings.ledger)
+            self.exporters = make_exporters(self.settings, self.telemetry)
+            await self._open_ledger(self.settings.ledger)
+            if self.private is not None:
+                self.private_address = await self.private.start(
+                    server.tls, allow_insecure=server.private_allow_insecure
+                )
             return await self.server.start(server.listen, server.tls, allow_insecure=server.allow_insecure)
         except BaseException:
             await self._close()
@@ -123,6 +132,64 @@ class App:
         cut = await self.server.stop(drain_seconds)
         await self._close()
         return cut
+
+    def reconfigure(self, settings: Settings) -> Changes:
+        """Serve by other settings from the next call on, all of them or none; return what has changed.
+
+        What is under way goes on as it began. What needs a restart stays as it is (`config.changes.RESTART`).
+        Raises whatever building the new parts raises, and nothing has changed then.
+        """
+        changes = compare(self.settings, settings)
+        settings = changes.settings
+        # First everything is built that can fail: drivers, models, who is let in. None of it is seen by anybody yet.
+        offer = self._new_offer(changes)
+        authenticator = self._authenticator
+        if changes.touch("identity") or changes.touch("tenants"):
+            authenticator = None if settings.identity is None else make_authenticator(settings.identity)
+        redaction = redaction_of(settings.telemetry.redaction, _keys(settings) + _keys(self.settings))
+        # Then it takes the place of the old, between two steps of the loop. Nothing here may fail or wait.
+        # Whatever else depends on settings is told of the new ones here, by a `reconfigure` of its own.
+        self._authenticator, self.settings = authenticator, settings
+        self.engine.offers.replace(offer)
+        self.engine.targets.reconfigure(breaker_rules(settings, offer.catalog))
+        self.engine.reconfigure(
+            settings.admission(),
+            stream_buffer_bytes=settings.server.stream_buffer_bytes,
+            slow_reader_seconds=settings.server.slow_reader_seconds,
+        )
+        self._bound_sessions(settings)
+        self._reconfigure_listeners(settings)
+        self.telemetry.reconfigure(redaction)
+        return changes
+
+    def _new_offer(self, changes: Changes) -> Offer:
+        """Return the models and drivers of new settings; an instance that is as it was keeps its connections."""
+        before, settings = self.engine.offers.current, changes.settings
+        drivers = {
+            each.name: before.drivers[each.name]
+            if each.name in before.drivers and not changes.touch("providers", each.name)
+            else make_driver(each)
+            for each in settings.providers
+        }
+        return Offer(make_catalog(settings, drivers), drivers)
+
+    def _reconfigure_listeners(self, settings: Settings) -> None:
+        identity, tls = settings.identity, settings.server.tls
+        self.server.reconfigure(
+            self._authenticator,
+            tls,
+            open_health=identity is not None and identity.open_health,
+            open_reflection=identity is not None and identity.open_reflection,
+        )
+        if self.private is not None:
+            self.private.reconfigure(tls)
+
+    def _bound_sessions(self, settings: Settings) -> None:
+        self.engine.sessions.bound(
+            limit=settings.share.of(settings.server.max_sessions),
+            idle_seconds=settings.server.session_idle_seconds,
+            age_seconds=settings.server.session_age_seconds,
+        )
 
     async def _open_ledger(self, settings: LedgerSettings) -> None:
         if settings.url == NO_LEDGER:
@@ -148,7 +215,7 @@ class App:
         )
         self._halts.start()
         self.telemetry.ask_ledger(lambda: desk.ledger.is_up)
-        interval = self._settings.telemetry.ledger_interval
+        interval = self.settings.telemetry.ledger_interval
         self._gauge = LedgerGauge(self._ledger, get_totals, self.telemetry.instruments, interval)
         self._gauge.start()
 
@@ -158,8 +225,9 @@ class App:
             self._soft_limits.passed(limit)
 
     async def _close(self) -> None:
-        for driver in self._drivers.values():
-            await driver.aclose()
+        if self.private is not None:
+            await self.private.stop()
+        await self.engine.offers.aclose()
         if self._halts is not None:
             await self._halts.stop()
         if self._gauge is not None:
@@ -190,7 +258,7 @@ def make_telemetry(settings: Settings) -> Telemetry:
 def make_exporters(settings: Settings, telemetry: Telemetry) -> Exporters:
     """Begin to export. Raises OSError when Prometheus' address cannot be listened on."""
     told = settings.telemetry
-    host, _, port = told.prometheus.listen.rpartition(":")
+    host, _, port = of_worker(told.prometheus.listen, settings.share.index).rpartition(":")
     exports = Exports(
         otlp_endpoint=told.otlp.endpoint,
         otlp_insecure=told.otlp.insecure,
@@ -226,6 +294,16 @@ def _jwt_verifier(jwt: JwtSettings) -> JwtVerifier:
         return JwtVerifier(jwt.rules, KeySet(KeySetAddress(jwt.jwks_url, ca_file=jwt.ca_file)))
     assert jwt.jwks_file is not None
     return JwtVerifier(jwt.rules, KeySet(KeySetFile(jwt.jwks_file)))
+
+
+def make_private_server(settings: Settings, public: RpcServer) -> PrivateServer | None:
+    """Return the listener for operators, which tells the health of the public server."""
+    server = settings.server
+    if not server.private_listen:
+        return None
+    address = of_worker(server.private_listen, settings.share.index)
+    admin = None if server.admin_service == "public" else public.admin
+    return PrivateServer(address, public.gate, public.health, admin)
 
 
 def make_driver(provider: ProviderSettings) -> Driver:
@@ -305,66 +383,3 @@ async def running(settings: Settings, recorder: Recorder | None = None) -> Async
         yield addresses
     finally:
         await app.stop(0)
-
-
-async def serve(settings: Settings, announce: Callable[[Sequence[str]], None] | None = None) -> None:
-    """Serve until SIGTERM or SIGINT, then drain; a second signal cuts what is left. Raises ListenError.
-
-    `announce` is told the addresses once calls are welcome.
-    """
-    with _Signals() as signals:  # before the server listens: a supervisor may change its mind early
-        app = App(settings)
-        addresses = await app.start()
-        # What is there by now stays until the end: modules, stubs, schemas. The collector passes over it from now on.
-        gc.collect()
-        gc.freeze()
-        _log.info("serving", addresses=addresses, models=len(app.engine.catalog))
-        if announce is not None:
-            announce(addresses)
-        await signals.first.wait()
-        _log.info("draining", calls=app.engine.calls_in_flight, seconds=settings.server.drain_seconds)
-        hurry = asyncio.create_task(_hurry(signals.second, app))
-        cut = await app.stop(settings.server.drain_seconds)
-        hurry.cancel()
-        _log.info("stopped", cut=cut)
-
-
-class _Signals:
-    """Hear SIGTERM and SIGINT inside a block."""
-
-    def __init__(self) -> None:
-        self.first = asyncio.Event()
-        self.second = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-
-    def __enter__(self) -> Self:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._heard)
-        return self
-
-    def __exit__(self, *_reason: object) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.remove_signal_handler(number)
-
-    def _heard(self) -> None:
-        (self.second if self.first.is_set() else self.first).set()
-
-
-async def _hurry(second: asyncio.Event, app: App) -> None:
-    await second.wait()
-    await app.engine.drain(0)
-
-
-def run(settings: Settings, announce: Callable[[Sequence[str]], None] | None = None) -> None:
-    """Configure logging and serve on uvloop where it is installed; returns after a signal. Raises ListenError."""
-    configure_logging(settings.server.log_level)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(serve(settings, announce))
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:  # no wheel for this platform; asyncio's own loop costs 5 to 11 % more
-        return None
-    return uvloop.new_event_loop

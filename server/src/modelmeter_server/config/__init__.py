@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .changes import Changes, compare
 from .load import load
 from .mistakes import ConfigError, Mistake
 from .secret import Secret
@@ -17,6 +18,7 @@ from .settings import (
 )
 
 __all__ = [
+    "Changes",
     "ConfigError",
     "IdentitySettings",
     "JwtSettings",
@@ -28,5 +30,6 @@ __all__ = [
     "Secret",
     "ServerSettings",
     "Settings",
+    "compare",
     "load",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ def readable_file(table: Table, key: str, name: str | None, folder: Path) -> Pat
     if name is None:
         return None
     path = folder / Path(name).expanduser()
+    table.names_file(key, path)
     try:
         with path.open("rb") as file:
             file.read(1)
@@ -24,6 +26,15 @@ def readable_file(table: Table, key: str, name: str | None, folder: Path) -> Pat
         table.mistake(key, f"cannot read {path}: {error.strerror}", "correct the path or its permissions")
         return None
     return path
+
+
+def digest(path: Path) -> bytes:
+    """Return what tells whether a file has changed; nothing of one that cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
+    except OSError:
+        return b""
 
 
 def read_secret_file(path: Path) -> str:

@@ -7,8 +7,14 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from modelmeter_server.core.shares import Share
+
+from .addresses import HIGHEST_PORT, last_port
 from .builtin import with_replay
 from .environment import CONFIG_VARIABLE, overrides
+from .files import digest
 from .identity import KnownModels, read_identity
 from .ledger import read_ledger
 from .mistakes import ConfigError, Mistake, Mistakes
@@ -16,7 +22,7 @@ from .models import ModelReader
 from .positions import KeyPath, SourceLines
 from .providers import ProviderReader
 from .server import read_server
-from .settings import Settings
+from .settings import NamedFile, Settings
 from .tables import Table
 from .targets import TARGETS, RouteReader
 from .telemetry import read_telemetry
@@ -33,13 +39,16 @@ def load(
     environ: Mapping[str, str],
     *,
     listen: Sequence[str] = (),
+    workers: int | None = None,
+    share: Share | None = None,
     read_keys: bool = True,
 ) -> Settings:
     """Read the configuration once, keys included.
 
-    Each of these wins over what follows it: `listen` from the command line, the environment, the file, the
-    defaults. Without a file the variable MODELMETER_CONFIG may name one; without either the embedded replay
-    provider is served. `read_keys=False` checks a file on a machine that does not hold the keys.
+    Each of these wins over what follows it: `listen` and `workers` from the command line, the environment, the
+    file, the defaults. `share` says which of the workers this process is. Without a file the variable
+    MODELMETER_CONFIG may name one; without either the embedded replay provider is served. `read_keys=False` checks a
+    file on a machine that does not hold the keys.
 
     Raises:
         ConfigError: with every mistake, in the order of the file; or the one that keeps it from being read.
@@ -56,6 +65,8 @@ def load(
     replaced = overrides(environ)
     if listen:
         replaced[("server", "listen")] = (list(listen), "option --listen")
+    if workers is not None:
+        replaced[("server", "workers")] = (workers, "option --workers")
     _override(values, replaced, mistakes)
     reader = ProviderReader(environ if read_keys else None, folder)
     settings = _settings(
@@ -66,7 +77,13 @@ def load(
         from_file=file is not None,
     )
     mistakes.raise_if_any()
-    return settings if file is not None else with_replay(settings)
+    settings = msgspec.structs.replace(settings, share=share or Share(0, settings.server.workers))
+    if file is None:
+        return with_replay(settings)
+    named = {(): file, **mistakes.files}
+    return msgspec.structs.replace(
+        settings, files=tuple(NamedFile(*each, digest(each[1])) for each in named.items())
+    )
 
 
 def _settings(
@@ -103,6 +120,9 @@ def _settings(
         asks_for_certificates=server.tls is not None and server.tls.client_ca is not None,
     )
     telemetry = read_telemetry(root.table("telemetry"), environ)
+    if last_port(telemetry.prometheus.listen, server.workers) > HIGHEST_PORT:
+        problem = f"{server.workers} workers need as many ports from {telemetry.prometheus.listen} on"
+        root.table("telemetry").table("prometheus").mistake("listen", problem, "choose a lower port")
     root.close()
     return Settings(
         server=server,

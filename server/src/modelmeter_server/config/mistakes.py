@@ -10,6 +10,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from .positions import KeyPath, SourceLines
 
@@ -33,8 +34,10 @@ class Mistake(msgspec.Struct, frozen=True):
 class ConfigError(Exception):
     """The configuration has mistakes; the server does not start with a part of it."""
 
-    def __init__(self, mistakes: Iterable[Mistake]) -> None:
+    def __init__(self, mistakes: Iterable[Mistake], files: Iterable[Path] = ()) -> None:
+        """`files` are those that the configuration names, whether or not they could be read."""
         self.mistakes = tuple(mistakes)
+        self.files = tuple(files)
         super().__init__("\n".join(map(str, self.mistakes)))
 
 
@@ -45,6 +48,8 @@ class Mistakes:
         """`source` is the file's name as messages show it; without `lines` they show it alone."""
         self._source = source
         self._lines = lines
+        self.files: dict[KeyPath, Path] = {}
+        """The files that keys of the document name."""
         self._origins: dict[KeyPath, str] = {}
         self._found: list[tuple[int, Mistake]] = []
 
@@ -72,7 +77,8 @@ class Mistakes:
     def raise_if_any(self) -> None:
         """Raise ConfigError with every mistake in the order of the file, if there is one."""
         if self._found:
-            raise ConfigError(mistake for _, mistake in sorted(self._found, key=lambda found: found[0]))
+            found = sorted(self._found, key=lambda found: found[0])
+            raise ConfigError((mistake for _, mistake in found), self.files.values())
 
 
 def written(path: KeyPath) -> str:

@@ -101,6 +101,7 @@ class ProviderReader:
         return {
             "dialect": dialect,
             "wire": None if kind.plugin is None else _read_settings(table, kind.plugin),
+            "settings": {} if kind.plugin is None else table.peek("settings") or {},
             "base_url": self._read_base_url(table, address).replace("{region}", region or ""),
             "api_key": self._read_key(table, kind),
             **(self._read_credentials(table, kind) if kind.credentials else {}),

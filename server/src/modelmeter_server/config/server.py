@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from modelmeter_server.rpc.listen import TlsFiles, is_loopback
 from modelmeter_server.telemetry.log import LEVELS
 
-from .addresses import check_address
+from .addresses import HIGHEST_PORT, check_address, last_port
 from .files import certificate_problem, readable_file, trust_problem
-from .settings import ServerSettings
+from .settings import ADMIN_PLACES, ServerSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,14 +18,23 @@ if TYPE_CHECKING:
 
 DEFAULTS = ServerSettings()
 
+MOST_WORKERS = 256
+
 
 def read_server(table: Table, folder: Path) -> ServerSettings:
     """Read `[server]`; relative paths start at `folder`."""
     tls = _read_tls(table.table("tls"), folder) if "tls" in table else None
     allow_insecure = table.flag("allow_insecure", default=DEFAULTS.allow_insecure)
+    workers = table.integer("workers", DEFAULTS.workers, least=1, most=MOST_WORKERS)
+    listen = _read_listen(table, shielded="tls" in table or allow_insecure)
+    _check_shareable(table, listen, workers)
     settings = ServerSettings(
-        listen=_read_listen(table, shielded="tls" in table or allow_insecure),
+        listen=listen,
         drain_seconds=table.seconds("drain_seconds", DEFAULTS.drain_seconds, zero=True),
+        drain_delay_seconds=table.seconds("drain_delay_seconds", DEFAULTS.drain_delay_seconds, zero=True),
+        workers=workers,
+        reload_on_change=table.flag("reload_on_change", default=DEFAULTS.reload_on_change),
+        **_read_private(table, listen, workers, has_tls="tls" in table),
         max_concurrent_calls=table.integer(
             "max_concurrent_calls", DEFAULTS.max_concurrent_calls, least=1, most=1_000_000
         ),
@@ -64,6 +73,41 @@ def _read_listen(table: Table, *, shielded: bool) -> tuple[str, ...]:
                 "set tls = { certificate, key }, or allow_insecure = true if something else shields it",
             )
     return tuple(dict.fromkeys(sound))
+
+
+def _check_shareable(table: Table, listen: tuple[str, ...], workers: int) -> None:
+    for address in listen:
+        if workers > 1 and address.startswith("unix"):
+            problem = f"{address} belongs to one process, and there are {workers} workers"
+            table.mistake("listen", problem, "write host:port, or workers = 1")
+
+
+class _Private(TypedDict):
+    private_listen: str
+    private_allow_insecure: bool
+    admin_service: str
+
+
+def _read_private(table: Table, listen: tuple[str, ...], workers: int, *, has_tls: bool) -> _Private:
+    address = table.text("private_listen") or ""
+    insecure = table.flag("private_allow_insecure", default=DEFAULTS.private_allow_insecure)
+    if not table.checked("private_listen", address or None, check_address):
+        address = ""
+    if address and not (has_tls or insecure or is_loopback(address)):
+        table.mistake(
+            "private_listen",
+            f"other machines can reach {address}, and there is no TLS",
+            "listen on 127.0.0.1 or a unix socket, set tls, or private_allow_insecure = true if it is shielded",
+        )
+    if address in listen and not address.endswith(":0"):
+        table.mistake("private_listen", f"{address} is public", "choose an address that is not in listen")
+    if last_port(address, workers) > HIGHEST_PORT:
+        problem = f"{workers} workers need as many ports from {address} on"
+        table.mistake("private_listen", problem, "choose a lower port")
+    place = table.choice("admin_service", ADMIN_PLACES, DEFAULTS.admin_service)
+    if place != DEFAULTS.admin_service and "private_listen" not in table:
+        table.mistake("admin_service", f'"{place}" needs a private listener', "add private_listen")
+    return _Private(private_listen=address, private_allow_insecure=insecure, admin_service=place)
 
 
 def _read_tls(table: Table, folder: Path) -> TlsFiles | None:

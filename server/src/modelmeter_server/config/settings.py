@@ -7,7 +7,7 @@ may rely on every value having been checked, every key having been read and ever
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -31,6 +31,7 @@ from modelmeter_server.core.requests import (
 from modelmeter_server.core.reservation import MAX_TOKENS_PER_SECOND
 from modelmeter_server.core.retry_policy import ONCE, RetryPolicy
 from modelmeter_server.core.routed_models import routed_model
+from modelmeter_server.core.shares import Share
 from modelmeter_server.core.tenants import Tenant
 from modelmeter_server.drivers.bedrock import capabilities_of
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
@@ -42,12 +43,15 @@ from modelmeter_server.engine.reading import SLOW_READER_SECONDS, STREAM_BUFFER_
 from modelmeter_server.identity.jwt_verifier import JwtRules
 from modelmeter_server.rpc.listen import TlsFiles
 
+from .positions import KeyPath
 from .secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 DEFAULT_LISTEN = "127.0.0.1:50051"
+
+ADMIN_PLACES = ("public", "private", "both")
 
 NO_LEDGER = "none"
 """What stands in place of a ledger's URL on a deployment that keeps none."""
@@ -70,6 +74,18 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of a provider's answer that a stream's reader may be behind before no more is read."""
     slow_reader_seconds: float = SLOW_READER_SECONDS
     """How long a stream's reader may take for one message before its call is cut."""
+    drain_delay_seconds: float = 0.0
+    """How long calls are still taken after SIGTERM, while readiness is off already."""
+    workers: int = 1
+    """Processes that share the addresses."""
+    reload_on_change: bool = True
+    """Look at the configuration, and at the files that it names, every second."""
+    private_listen: str = ""
+    """Address of channelz, health and reflection for operators; empty for none."""
+    private_allow_insecure: bool = False
+    """Serve them without TLS where other machines can reach them."""
+    admin_service: str = "public"
+    """On which listener the `AdminService` is: one of `ADMIN_PLACES`."""
     max_sessions: int = 1000
     """Sessions that are open at once before another is shed as OVERLOADED."""
     session_idle_seconds: float = 900.0
@@ -130,7 +146,9 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     dialect: Dialect | None = None
     """How this server speaks; for `chat_completions` only."""
     wire: WireFormat | None = None
-    """What the driver of another distribution made of the instance's settings."""
+    """What the driver of another distribution made of the instance's `settings`."""
+    settings: dict[str, Any] = {}
+    """As they stand in the file."""
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()
     breaker: BreakerRules = BreakerRules()
@@ -374,6 +392,20 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     prometheus: PrometheusSettings = PrometheusSettings()
 
 
+class NamedFile(msgspec.Struct, frozen=True):
+    """A file that the configuration names, or the configuration itself."""
+
+    key: KeyPath
+    """The key that names it; empty for the configuration."""
+    path: Path
+    digest: bytes
+    """Of what it held, to tell whether it has changed."""
+
+    def __repr__(self) -> str:
+        """Show no digest: it may be that of a short secret."""
+        return f"NamedFile({self.path})"
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a deployment is told."""
 
@@ -388,6 +420,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     telemetry: TelemetrySettings = TelemetrySettings()
     identity: IdentitySettings | None = None
     """`None`: whoever reaches the server is let in."""
+    share: Share = Share()
+    """Which of the server's processes this one is: limits of the server are divided by `share.of`."""
+    files: tuple[NamedFile, ...] = ()
+    """What the settings were read from."""
 
     def admission(self) -> AdmissionLimits:
         """Return the limits on calls, of all workers together."""

@@ -13,6 +13,7 @@ from .mistakes import Mistake, Mistakes, choices, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from .positions import KeyPath
 
@@ -84,6 +85,10 @@ class Table:
 
     def _place(self, key: str) -> KeyPath:
         return self._moved.get(key, (*self.path, key))
+
+    def names_file(self, key: str, path: Path) -> None:
+        """Note that a key names this file, so that it can be looked at again."""
+        self._mistakes.files[(*self.path, key)] = path
 
     def close(self) -> None:
         """Note every key that nobody asked for."""

@@ -133,6 +133,8 @@ def _read_prometheus(table: Table) -> PrometheusSettings:
     address = table.text("listen") or ""
     if address and table.checked("listen", address, _check_listen):
         _require(table, "prometheus")
+    else:
+        address = ""
     table.close()
     return PrometheusSettings(listen=address)
 

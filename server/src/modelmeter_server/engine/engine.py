@@ -23,6 +23,7 @@ from .embedding import embedding_hold, plan_embedding, with_embedding_terms
 from .entry import Entry
 from .halting import concerns, sentence
 from .inflight import InFlight
+from .offers import Offer, Offers
 from .plan import Plan, Refused, check_tenant, completion_hold, find_model, plan, with_terms
 from .reading import SLOW_READER_SECONDS, STREAM_BUFFER_BYTES
 from .reconcile import Reconciliation
@@ -83,12 +84,12 @@ class Engine:
         self.admission = admission or Admission(AdmissionLimits(concurrent=max_concurrent_calls, queued=0))
         """Room for calls."""
         self.telemetry = telemetry
-        self.catalog = catalog
-        self.reconciliation = Reconciliation(catalog, drivers)
+        self.offers = Offers(Offer(catalog, drivers))
+        """What is served; `replace` serves something else from the next call on."""
+        self.reconciliation = Reconciliation(self.offers)
         self.targets = Targets(telemetry=telemetry)
         """How the targets of models with targets fare; whoever configures them says which there are."""
-        self.sessions = Sessions(self, drivers)
-        self._drivers = drivers
+        self.sessions = Sessions(self)
         self._recorder = recorder
         self._counts = CountLog()
         self.stream_buffer_bytes = stream_buffer_bytes
@@ -96,9 +97,16 @@ class Engine:
         self.slow_reader_seconds = slow_reader_seconds
         """How long one message may wait for its reader; for calls from now on."""
         self._draining = False
+        self.turned_away = 0
+        """Calls that came after the server had begun to shut down."""
         self._desk: Desk | None = None
         self._inflight = InFlight()
         self._planner = ThreadPoolExecutor(PLANNING_THREADS, thread_name_prefix="planning")
+
+    @property
+    def catalog(self) -> Catalog:
+        """Return the models that callers may ask for now."""
+        return self.offers.current.catalog
 
     @property
     def calls_in_flight(self) -> int:
@@ -126,6 +134,10 @@ class Engine:
         self.admission.reconfigure(limits)
         self.stream_buffer_bytes = stream_buffer_bytes
         self.slow_reader_seconds = slow_reader_seconds
+
+    def record_with(self, recorder: Recorder) -> None:
+        """Hand the outcomes of calls that begin from now on to another recorder."""
+        self._recorder = recorder
 
     def halted(self, halt: Halt) -> int:
         """Cut the calls under way that an operator's halt cuts; return how many there were.
@@ -161,6 +173,7 @@ class Engine:
         tenant: Tenant = OPEN,
         place: ModelSpec | None = None,
         conversation_id: str = "",
+        offer: Offer | None = None,
     ) -> Call:
         """Start a completion; it runs whether or not anyone waits for it.
 
@@ -168,8 +181,8 @@ class Engine:
         `violations` are mistakes found before, and `prefix` leads to the request's fields in the caller's message;
         both end up in the refusal, with the engine's own findings. `via` puts another driver in the place of the
         model's own, as for a turn of a session; `refusal` is why it cannot be sent at all. `tenant` says what the
-        caller may ask for; `place` is the target of the model that alone may be asked, and `conversation_id` that of
-        the session whose turn it is.
+        caller may ask for; `place` is the target of the model that alone may be asked, and `conversation_id` and
+        `offer` those of the session whose turn it is.
         """
         return self._start(
             request,
@@ -186,6 +199,7 @@ class Engine:
             refusal=refusal,
             place=place,
             conversation_id=conversation_id,
+            offer=offer,
         )
 
     def count(
@@ -252,12 +266,19 @@ class Engine:
         place: ModelSpec | None = None,
         watches: bool = True,
         conversation_id: str = "",
+        offer: Offer | None = None,
     ) -> Call:
-        refusal = refusal or (shutting_down() if self._draining else None)
+        if self._draining:
+            self.turned_away += 1
+            refusal = refusal or shutting_down()
+        offer = self.offers.take(offer)
         provider_budget = None if budget is None else budget - headroom(budget)
         entry: Entry | None = None
         if refusal is None:
-            entered = self._enter(request, tenant, provider_budget, place, is_count=recorder is self._counts)
+            model = offer.catalog.find(request.model)
+            entered = self._enter(
+                request, tenant, provider_budget, model, place, is_count=recorder is self._counts
+            )
             entry, refusal = (None, entered) if isinstance(entered, Failure) else (entered, None)
         routed = functools.partial(
             self._route,
@@ -268,6 +289,7 @@ class Engine:
             via=via,
             place=place,
             watches=watches,
+            offer=offer,
         )
         planned = functools.partial(self._plan, make=make, found=found, prefix=prefix)
         planner = self._planner if refusal is None and is_large else None
@@ -289,6 +311,7 @@ class Engine:
             else self._watch(request, tenant.name, conversation_id, streamed=deltas),
         )
         call.task = self._inflight.launch(call)
+        call.task.add_done_callback(lambda _task: self.offers.give_back(offer))
         if entry is not None:
             call.task.add_done_callback(functools.partial(_leave, entry))
         return call
@@ -298,12 +321,12 @@ class Engine:
         request: CompletionRequest | EmbeddingRequest,
         tenant: Tenant,
         left: float | None,
+        model: ModelSpec | None,
         place: ModelSpec | None,
         *,
         is_count: bool,
     ) -> Entry | Failure:
         """Ask for room. A model that is not there has no limits of its own; planning says the rest."""
-        model = self.catalog.find(request.model)
         if model is None:
             return self.admission.enter(tenant.name, "", ("",), 0, left=left)
         tokens: int | None = 0
@@ -345,11 +368,12 @@ class Engine:
         via: Callable[[Driver], Driver] | None,
         place: ModelSpec | None,
         watches: bool,
+        offer: Offer,
     ) -> Route:
         if refusal is not None:
             raise Refused(refusal)
         found = self._found(request, found, prefix)
-        model = find_model(self.catalog, request.model, found, f"{prefix}model", tenant=tenant)
+        model = find_model(offer.catalog, request.model, found, f"{prefix}model", tenant=tenant)
         check_tenant(request.sensitivity, tenant)
         call.model = model
         # A turn of a session is asked once: its socket has a memory, and the session itself sends anew what it can.
@@ -359,22 +383,13 @@ class Engine:
         return route_of(
             request,
             model if place is None else place,
-            lambda each: self._target(each, via),
+            lambda each: _target(each, offer, via),
             self.targets,
             Retries(policy, request.call_id, call.time_left),
             found=found,
             prefix=prefix,
             watches=watches,
             takes=call.takes_place_at,
-        )
-
-    def _target(self, model: ModelSpec, via: Callable[[Driver], Driver] | None) -> Target:
-        driver = self._drivers[model.provider]
-        return Target(
-            name=model.target_name,
-            model=model,
-            driver=driver if via is None else via(driver),
-            tables=self.catalog.price_tables(model.provider),
         )
 
     def _plan(
@@ -450,6 +465,16 @@ def _held(request: CompletionRequest | EmbeddingRequest, model: ModelSpec) -> in
 
 def _leave(entry: Entry, task: asyncio.Task[CallOutcome]) -> None:
     entry.settle(None if task.cancelled() else task.result())
+
+
+def _target(model: ModelSpec, offer: Offer, via: Callable[[Driver], Driver] | None) -> Target:
+    driver = offer.drivers[model.provider]
+    return Target(
+        name=model.target_name,
+        model=model,
+        driver=driver if via is None else via(driver),
+        tables=offer.catalog.price_tables(model.provider),
+    )
 
 
 def headroom(budget: float) -> float:

@@ -21,15 +21,13 @@ from .booking import figures as figures_of
 from .plan import Refused, mistaken
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from modelmeter_server.core.errors import Failure
     from modelmeter_server.core.models import ModelSpec
     from modelmeter_server.core.usage import AdditionalUsage, Usage
-    from modelmeter_server.drivers.driver import Driver
     from modelmeter_server.ledger.rows import CallRow, Figures
 
     from .catalog import Catalog
+    from .offers import Offers
 
 NOT_RECONCILABLE = "NOT_RECONCILABLE"
 """The reason of a refusal to ask a provider that cannot tell."""
@@ -41,16 +39,16 @@ _PROVIDERS_CURRENCY = "USD"
 class Reconciliation:
     """Work out figures for calls of this deployment's models."""
 
-    def __init__(self, catalog: Catalog, drivers: Mapping[str, Driver]) -> None:
-        """`drivers` are keyed by the provider instance's name."""
-        self._catalog = catalog
-        self._drivers = drivers
+    def __init__(self, offers: Offers) -> None:
+        """Ask the providers of whatever offer is current."""
+        self._offers = offers
 
     async def ask(self, row: CallRow) -> Figures:
         """Ask the provider what an ended call consumed. Raises Refused; NOT_RECONCILABLE when it cannot tell."""
+        offer = self._offers.take()
         instance = _instance(row)
-        driver = self._drivers.get(instance)
-        model = self._served(row)
+        driver = offer.drivers.get(instance)
+        model = _served(row, offer.catalog)
         try:
             if driver is None:
                 raise NotReconcilable(_no_instance(instance))
@@ -67,6 +65,8 @@ class Reconciliation:
             raise Refused(not_reconcilable(str(error))) from None
         except LookupFailed as error:
             raise Refused(error.verdict) from error
+        finally:
+            self._offers.give_back(offer)
         cost = None
         if told.nano_units is not None:
             cost = Cost(
@@ -115,14 +115,16 @@ class Reconciliation:
             cost=cost,
             service_tier=tier,
         )
-        return figures_of(priced(told, self._served(row), self._catalog.price_tables(_instance(row))))
+        catalog = self._offers.current.catalog
+        return figures_of(priced(told, _served(row, catalog), catalog.price_tables(_instance(row))))
 
-    def _served(self, row: CallRow) -> ModelSpec | None:
-        """Return the model at the target that served a call; `None` if the deployment has it no more."""
-        model = self._catalog.find(row.model)
-        if model is None or model.route is None:
-            return model
-        return next((each.model for each in model.route.targets if each.name == row.target), None)
+
+def _served(row: CallRow, catalog: Catalog) -> ModelSpec | None:
+    """Return the model at the target that served a call; `None` if the deployment has it no more."""
+    model = catalog.find(row.model)
+    if model is None or model.route is None:
+        return model
+    return next((each.model for each in model.route.targets if each.name == row.target), None)
 
 
 def _instance(row: CallRow) -> str:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from .call import Call
     from .engine import Engine
+    from .offers import Offer
 
 CONTEXT_LOST = (
     "what was said before is lost with the socket that the provider remembered it by, and the session keeps no "
@@ -105,6 +106,7 @@ class Session:
         tell: Callable[[SessionEvent], None],
         watch: SessionWatch | None = None,
         tenant: Tenant = OPEN,
+        offer: Offer,
     ) -> None:
         """Begin with no turn. `tell` hears every event, and `watch` tells those who watch.
 
@@ -117,6 +119,8 @@ class Session:
         """Done when the server shuts down and wants no further turn."""
         self.tenant = tenant
         """Who opened it: its turns are booked under this name."""
+        self.offer = offer
+        """What was offered when it was opened: all its turns are asked and priced by that."""
         self._engine = engine
         self._link = link
         self._observer = SessionObserver(
@@ -218,6 +222,7 @@ class Session:
             tenant=self.tenant,
             place=self.model if self.model.target else None,
             conversation_id=self.conversation_id,
+            offer=self.offer,
         )
         if self._cut is not None:
             call.cut(*self._cut)

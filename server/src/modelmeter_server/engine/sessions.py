@@ -17,11 +17,10 @@ from .plan import Refused, find_model, mistaken
 from .session import Session, SessionEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from modelmeter_server.core.session_events import SessionEvent
     from modelmeter_server.core.tenants import Tenant
-    from modelmeter_server.drivers.driver import Driver
 
     from .engine import Engine
 
@@ -36,11 +35,7 @@ RETRY_AFTER = 1.0
 class Sessions:
     """Hold the open sessions of one server."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        drivers: Mapping[str, Driver],
-    ) -> None:
+    def __init__(self, engine: Engine) -> None:
         """Begin with none."""
         self.idle_seconds = IDLE_SECONDS
         """How long a session may wait for its next turn."""
@@ -49,13 +44,12 @@ class Sessions:
         self.tell: Callable[[SessionEvent], None] = log_event
         """Hears every event of every session that is opened from now on, besides those who watch."""
         self._engine = engine
-        self._drivers = drivers
         self._limit = MAX_SESSIONS
         self._open: set[Session] = set()
         self._closing: set[asyncio.Task[object]] = set()
 
     def bound(self, *, limit: int, idle_seconds: float, age_seconds: float) -> None:
-        """Set the bounds of the deployment, before the first session."""
+        """Set the bounds of the deployment, from the next look at a clock on."""
         self._limit, self.idle_seconds, self.age_seconds = limit, idle_seconds, age_seconds
 
     def __len__(self) -> int:
@@ -73,7 +67,8 @@ class Sessions:
         tenant: Tenant = OPEN,
     ) -> Session:
         """Open a session with a model; nothing is sent yet. Raises Refused, with what else was `found`."""
-        model = find_model(self._engine.catalog, name, found, field, tenant=tenant)
+        offers = self._engine.offers
+        model = find_model(offers.current.catalog, name, found, field, tenant=tenant)
         if model.task is Task.EMBEDDING:
             raise Refused(
                 mistaken([*found, FieldViolation(field, "is an embedding model: ask it with `Embed`")])
@@ -87,7 +82,8 @@ class Sessions:
             message = f"this server already holds {self._limit} sessions, as many as it admits"
             raise Refused(failure(Kind.OVERLOADED, message, cause=Cause.LIMIT, retry_after=RETRY_AFTER))
         model = place_of(model, session_id, self._engine.targets)
-        driver = self._drivers[model.provider]
+        offer = offers.take()
+        driver = offer.drivers[model.provider]
         link = driver.open_link() if isinstance(driver, SessionDriver) else None
         telemetry = self._engine.telemetry
         session = Session(
@@ -104,6 +100,7 @@ class Sessions:
                 tenant=tenant.name, conversation_id=conversation_id, emulated=link is None
             ),
             tenant=tenant,
+            offer=offer,
         )
         self._open.add(session)
         return session
@@ -112,7 +109,10 @@ class Sessions:
         """End a session once its turn has ended; harmless when it has ended."""
         if session in self._open:
             self._open.discard(session)
-            await session.close(reason)
+            try:
+                await session.close(reason)
+            finally:
+                self._engine.offers.give_back(session.offer)
 
     def abandon(self, session: Session, cause: Cause, detail: str, reason: SessionEnd) -> None:
         """End a session whose caller is gone: its turn is cut, and works out its bill without anyone waiting."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,6 +30,8 @@ _Reply = TypeVar("_Reply")
 
 BUSY_SECONDS = 2.0
 """How long a statement waits for another process that writes."""
+
+_BUSY_PAUSE = 0.005
 
 CACHE_KIB = 65_536
 """Pages of the indexes over which calls scatter; a million calls have about 90 MB of them, of which few are hot."""
@@ -118,7 +121,7 @@ class SqliteStore:
             f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
             *((f"max_page_count = {self.max_pages}",) if self.max_pages else ()),
         ):
-            connection.execute(f"PRAGMA {pragma}")
+            patiently(connection, f"PRAGMA {pragma}")
 
     def _require_same_file(self) -> None:
         """Writes to a file that was moved away or replaced would go to where nobody reads them."""
@@ -210,6 +213,24 @@ class SqliteStore:
                 raise
             self._disconnect()  # the file is no database, or it is damaged
             raise DatabaseAway(str(error)) from error
+
+
+def patiently(connection: sqlite3.Connection, statement: str) -> None:
+    """Execute a statement for which SQLite itself does not wait.
+
+    Going into WAL mode fails at once with SQLITE_BUSY where another process does the same: workers that open a new
+    file together.
+    """
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute(statement)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(_BUSY_PAUSE)
+        else:
+            return
 
 
 @contextmanager

@@ -55,6 +55,10 @@ class AdminService(admin_service_pb2_grpc.AdminServiceServicer):
     """Serve operators. Every change is logged with the id of the token, never with the token."""
 
     def __init__(self, authenticator: CallerAuthenticator | None) -> None:
+        self.reconfigure(authenticator)
+
+    def reconfigure(self, authenticator: CallerAuthenticator | None) -> None:
+        """Tell other tenants, and the tokens of another file, from now on."""
         self._tokens = authenticator.tokens if authenticator is not None else None
         self._tenants = authenticator.tenants if authenticator is not None else {OPEN.name: OPEN}
 

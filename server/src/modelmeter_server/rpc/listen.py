@@ -35,14 +35,14 @@ class TlsFiles(msgspec.Struct, frozen=True):
 
 
 def open_addresses(
-    server: grpc.aio.Server, addresses: Sequence[str], tls: TlsFiles | None, *, allow_insecure: bool
+    server: grpc.aio.Server, addresses: Sequence[str], tls: ServerTls | None, *, allow_insecure: bool
 ) -> list[str]:
     """Open every address and return them as bound: a port 0 is replaced by the port that was chosen.
 
     Raises ListenError: without TLS, for an address that other machines can reach unless `allow_insecure`; for an
-    address that is in use or not ours; for TLS files that cannot be read.
+    address that is in use or not ours.
     """
-    credentials = _credentials(tls) if tls is not None else None
+    credentials = tls.credentials if tls is not None else None
     for address in addresses:
         if credentials is None and not allow_insecure and not is_loopback(address):
             message = (
@@ -71,16 +71,29 @@ def _open(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredent
     return f"{host}:{port}" if colon and asked == "0" else address
 
 
-def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:
-    files = CertificateFiles(tls.certificate, tls.key, tls.client_ca)
-    try:
-        first = files.read()
-    except CertificateError as error:
-        raise ListenError(str(error)) from None
-    fetch: Any = _Renewal(files)  # the type stubs do not know that it may say that nothing has changed
-    return grpc.dynamic_ssl_server_credentials(
-        _configuration(first), fetch, require_client_authentication=tls.client_ca is not None
-    )
+class ServerTls:
+    """What a server shows and whom it asks for certificates. Its files may be replaced, and named anew."""
+
+    def __init__(self, tls: TlsFiles) -> None:
+        """Read the files. Raises ListenError when they cannot be read or do not fit together."""
+        files = _files(tls)
+        try:
+            first = files.read()
+        except CertificateError as error:
+            raise ListenError(str(error)) from None
+        self._renewal = _Renewal(files)
+        fetch: Any = self._renewal  # the type stubs do not know that it may say that nothing has changed
+        self.credentials = grpc.dynamic_ssl_server_credentials(
+            _configuration(first), fetch, require_client_authentication=tls.client_ca is not None
+        )
+
+    def reconfigure(self, tls: TlsFiles) -> None:
+        """Show what other files hold, from the next connection on; whether clients are asked stays as it is."""
+        self._renewal.name(_files(tls))
+
+
+def _files(tls: TlsFiles) -> CertificateFiles:
+    return CertificateFiles(tls.certificate, tls.key, tls.client_ca)
 
 
 def _configuration(certificate: Certificate) -> grpc.ServerCertificateConfiguration:
@@ -96,6 +109,11 @@ class _Renewal:
         self._files = files
         self._lock = threading.Lock()
         self._complaint = ""
+
+    def name(self, files: CertificateFiles) -> None:
+        """Look at other files from now on."""
+        with self._lock:
+            self._files = files
 
     def __call__(self) -> grpc.ServerCertificateConfiguration | None:
         with self._lock:

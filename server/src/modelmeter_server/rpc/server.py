@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from modelmeter.v1 import (
-    admin_service_pb2,
-    admin_service_pb2_grpc,
-    event_service_pb2,
-    ledger_service_pb2,
-    ledger_service_pb2_grpc,
-    model_service_pb2,
-    model_service_pb2_grpc,
-)
 from modelmeter_server.telemetry.log import get_logger
 
 from .admin_service import AdminService
-from .authorization import Authorization, OpenHouse
 from .boundary import Boundary
 from .event_service import EventService
+from .gate import Gate, keeper
 from .health import HealthService
 from .ledger_service import LedgerService
-from .listen import TlsFiles, open_addresses
+from .listen import ServerTls, TlsFiles, open_addresses
 from .model_service import ModelService
-from .reflection import reflection_handlers
+from .services import EVENTS, LEDGER, SERVICE, add_admin, add_services
 from .watching import Watching
 
 if TYPE_CHECKING:
@@ -40,12 +29,6 @@ if TYPE_CHECKING:
     from modelmeter_server.ledger.ledger import Ledger
 
 _log = get_logger(__name__)
-
-SERVICE: Final = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
-LEDGER: Final = ledger_service_pb2.DESCRIPTOR.services_by_name["LedgerService"].full_name
-ADMIN: Final = admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
-EVENTS: Final = event_service_pb2.DESCRIPTOR.services_by_name["EventService"].full_name
-HEALTH: Final = "grpc.health.v1.Health"
 
 RECEIVE_BYTES: Final = 64 * 1024 * 1024
 """Twice what a request may take, so that a request that is too large is refused by us, with a type and a reason."""
@@ -66,6 +49,11 @@ HANDSHAKE_TIMEOUT_MS: Final = 10_000
 
 METADATA_BYTES: Final = 16 * 1024
 """Of one RPC, a bearer token among them; a little more is refused at random, and twice as much always."""
+
+QUIET_SECONDS: Final = 0.2
+MOST_QUIET_SECONDS: Final = 2.0
+"""Once all calls are settled, callers are told for this long that the server shuts down: until none has come for a
+while. gRPC ends a call that reaches it while it closes with CANCELLED, from which nobody can tell whether it ran."""
 
 FLUSH_SECONDS: Final = 5.0
 """What settled calls get at shutdown to write their last message to a slow reader."""
@@ -101,41 +89,64 @@ class RpcServer:
         open_reflection: bool = False,
         reflection: bool = True,
         reuse_port: bool = False,
+        has_admin: bool = True,
     ) -> None:
         """Register the services; needs a running loop.
 
         Without an `authenticator` nobody is asked who they are; `open_health` and `open_reflection` exempt these two
-        services. `reflection` lets clients read the schema from the server.
+        services. `reflection` lets clients read the schema from the server. Without `has_admin` the service of
+        operators is not here, and `admin` can be served elsewhere.
         """
         self._engine = engine
         telemetry = engine.telemetry
-        self._health = HealthService(SERVICE, LEDGER, *(() if telemetry is None else (EVENTS,)))
+        self.health = HealthService(SERVICE, LEDGER, *(() if telemetry is None else (EVENTS,)))
         self._following: asyncio.Task[None] | None = None
-        exempt = {"open_health": open_health, "open_reflection": open_reflection}
-        gate = OpenHouse() if authenticator is None else Authorization(authenticator, **exempt)
+        self._tls: ServerTls | None = None
+        self.gate = Gate(keeper(authenticator, open_health=open_health, open_reflection=open_reflection))
+        self.admin = AdminService(authenticator)
         watching = [] if telemetry is None else [Watching(telemetry)]
         self._server = grpc.aio.server(
-            interceptors=[*watching, Boundary(), gate], options=server_options(reuse_port=reuse_port)
+            interceptors=[*watching, Boundary(), self.gate], options=server_options(reuse_port=reuse_port)
         )
         add_services(
             self._server,
             ModelService(engine),
             LedgerService(engine),
-            self._health,
+            self.health,
             None if telemetry is None else EventService(telemetry, f"{os.uname().nodename}:{os.getpid()}"),
             reflection=reflection,
+            admin=has_admin,
         )
-        add_admin(self._server, AdminService(authenticator))
+        if has_admin:
+            add_admin(self._server, self.admin)
 
     async def start(
         self, addresses: Sequence[str], tls: TlsFiles | None = None, *, allow_insecure: bool = False
     ) -> list[str]:
         """Listen on every address and serve; return the addresses as bound. Raises ListenError."""
-        bound = open_addresses(self._server, addresses, tls, allow_insecure=allow_insecure)
+        self._tls = None if tls is None else ServerTls(tls)
+        bound = open_addresses(self._server, addresses, self._tls, allow_insecure=allow_insecure)
         await self._server.start()
         if self._engine.desk is not None:
             self._following = asyncio.create_task(self._follow(self._engine.desk.ledger))
         return bound
+
+    def reconfigure(
+        self,
+        authenticator: CallerAuthenticator | None,
+        tls: TlsFiles | None,
+        *,
+        open_health: bool = False,
+        open_reflection: bool = False,
+    ) -> None:
+        """Ask the next RPC by other rules, and show the next connection what other files hold.
+
+        RPCs under way go on. Whether TLS is spoken stays as it is.
+        """
+        self.gate.keeper = keeper(authenticator, open_health=open_health, open_reflection=open_reflection)
+        self.admin.reconfigure(authenticator)
+        if self._tls is not None and tls is not None:
+            self._tls.reconfigure(tls)
 
     async def _follow(self, ledger: Ledger) -> None:
         """Let health say what the ledger does; of its coming and going nobody tells."""
@@ -145,8 +156,12 @@ class RpcServer:
             if is_up != was_up:
                 _log.warning("the ledger is back" if is_up else "the ledger is down: calls are refused")
             was_up = is_up
-            self._health.tell_ledger(is_up=is_up)
+            self.health.tell_ledger(is_up=is_up)
             await asyncio.sleep(LEDGER_LOOK_SECONDS)
+
+    def stop_serving(self) -> None:
+        """Turn readiness off, for good; calls are still taken."""
+        self.health.stop_serving()
 
     async def stop(self, drain_seconds: float) -> int:
         """Shut down in order; return how many calls were cut.
@@ -155,54 +170,22 @@ class RpcServer:
         every outcome is settled before the connections close. gRPC's own stop would not wait for handlers whose
         callers are gone (grpc/grpc#37239). Call it again with 0 to hurry.
         """
-        self._health.stop_serving()
+        self.stop_serving()
         if self._following is not None:
             self._following.cancel()
+        was_busy = self._engine.calls_in_flight > 0
         cut = await self._engine.drain(drain_seconds)
+        if was_busy or self._engine.turned_away:
+            await self._wait_quiet()
         if self._engine.telemetry is not None:
             self._engine.telemetry.bus.close()
-        self._health.close()
+        self.health.close()
         await self._server.stop(FLUSH_SECONDS)
         return cut
 
-
-def add_services(
-    server: grpc.aio.Server,
-    models: ModelService,
-    ledger: LedgerService,
-    health: HealthService,
-    events: EventService | None = None,
-    *,
-    reflection: bool = True,
-) -> None:
-    """Register the services on a gRPC server. Raises TypeError for a handler that is not a coroutine function."""
-    check_handlers(models, model_service_pb2.DESCRIPTOR.services_by_name["ModelService"])
-    check_handlers(ledger, ledger_service_pb2.DESCRIPTOR.services_by_name["LedgerService"])
-    check_handlers(health, health_pb2.DESCRIPTOR.services_by_name["Health"])
-    model_service_pb2_grpc.add_ModelServiceServicer_to_server(models, server)
-    ledger_service_pb2_grpc.add_LedgerServiceServicer_to_server(ledger, server)
-    if events is not None:
-        check_handlers(events, event_service_pb2.DESCRIPTOR.services_by_name["EventService"])
-        server.add_generic_rpc_handlers((events.handlers(),))
-    health_pb2_grpc.add_HealthServicer_to_server(health, server)
-    if reflection:
-        services = (SERVICE, LEDGER, ADMIN, *(() if events is None else (EVENTS,)), HEALTH)
-        server.add_generic_rpc_handlers(reflection_handlers(services))
-
-
-def add_admin(server: grpc.aio.Server, admin: AdminService) -> None:
-    """Register the service of operators. Raises TypeError for a handler that is not a coroutine function."""
-    check_handlers(admin, admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"])
-    admin_service_pb2_grpc.add_AdminServiceServicer_to_server(admin, server)
-
-
-def check_handlers(servicer: object, service: Any) -> None:
-    """Raise TypeError unless every handler of the service is a coroutine function.
-
-    A plain generator in an asyncio server runs in a thread and can freeze the loop (grpc/grpc#25327); an asynchronous
-    generator hears of a leaving caller in two shapes, and one of them at the next garbage collection.
-    """
-    for method in service.methods:
-        if not inspect.iscoroutinefunction(getattr(servicer, method.name, None)):
-            message = f"{type(servicer).__name__}.{method.name} is not a coroutine function"
-            raise TypeError(message)
+    async def _wait_quiet(self) -> None:
+        for _ in range(round(MOST_QUIET_SECONDS / QUIET_SECONDS)):
+            before = self._engine.turned_away
+            await asyncio.sleep(QUIET_SECONDS)
+            if self._engine.turned_away == before:
+                return

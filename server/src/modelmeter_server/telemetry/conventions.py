@@ -90,6 +90,7 @@ LEDGER_UP: Final = "modelmeter.ledger.up"
 SOFT_LIMITS: Final = "modelmeter.soft_limits"
 RECONCILIATIONS: Final = "modelmeter.reconciliations"
 HALTS: Final = "modelmeter.halts"
+RELOADS: Final = "modelmeter.reloads"
 WATCHERS: Final = "modelmeter.events.watchers"
 EVENTS_LOST: Final = "modelmeter.events.lost"
 

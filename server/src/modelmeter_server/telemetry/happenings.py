@@ -93,12 +93,16 @@ class Happenings:
     ) -> None:
         """With `payloads`, what the provider's own tools were asked and gave is told, redacted and cut."""
         self._bus = bus
-        self._redaction = redaction or Redaction()
+        self.reconfigure(redaction or Redaction())
         sampling = sampling or Sampling()
         self._sampling = None if sampling.keeps_all else sampling
         self._payloads = payloads
         self._ticks = itertools.count(1)
-        self._cleaned = lru_cache(_CLEANED)(self._redaction.message)
+
+    def reconfigure(self, redaction: Redaction) -> None:
+        """Redact by other rules from the next event on."""
+        self._redaction = redaction
+        self._cleaned = lru_cache(_CLEANED)(redaction.message)
 
     @property
     def is_wanted(self) -> bool:

@@ -165,6 +165,12 @@ class Instruments:
         self._halts = meters.counter(
             names.HALTS, "{event}", "Halts that operators set or cleared.", names.SCOPE, names.OUTCOME
         )
+        self._reloads = meters.counter(
+            names.RELOADS,
+            "{reload}",
+            "Configurations that were read again: applied, unchanged, refused.",
+            names.OUTCOME,
+        )
         self.ledger_tokens = meters.gauge(
             names.LEDGER_TOKENS,
             "{token}",
@@ -253,6 +259,10 @@ class Instruments:
     def halted(self, scope: str, *, cleared: bool) -> None:
         """Count a halt that was set or cleared."""
         self._halts.add(1, scope, "cleared" if cleared else "set")
+
+    def reloaded(self, outcome: str) -> None:
+        """Count a configuration that was read again."""
+        self._reloads.add(1, outcome)
 
     def ledger_stands(self, sums: Iterable[tuple[str, str, float]]) -> None:
         """Take over what stands in the ledger: state, currency (empty for tokens), amount."""

@@ -35,6 +35,12 @@ def _render(_logger: object, _method: str, event: Any) -> bytes:
         return _encode({"event": "a log line could not be written", "level": "error"})
 
 
+def _add_worker(_logger: object, _method: str, event: Any) -> Any:
+    if _worker:
+        event.setdefault("worker", _worker[0])
+    return event
+
+
 def _add_place(_logger: object, _method: str, event: Any) -> Any:
     place = current_place.get()
     if place.trace_id:
@@ -46,20 +52,26 @@ def _add_place(_logger: object, _method: str, event: Any) -> Any:
 _PROCESSORS: tuple[Processor, ...] = (
     structlog.processors.TimeStamper(fmt="iso", utc=True),
     structlog.processors.add_log_level,
+    _add_worker,
     _add_place,
     structlog.processors.format_exc_info,
     cast("Processor", _render),
 )
 
 _outputs: dict[str, BinaryIO] = {}
+_worker: list[int] = []
 
 
-def configure_logging(level: str = "info", stream: BinaryIO | None = None) -> None:
+def configure_logging(
+    level: str = "info", stream: BinaryIO | None = None, *, worker: int | None = None
+) -> None:
     """Send JSON lines of `level` (a key of `LEVELS`) and above to `stream`, stderr unless given.
 
+    With a `worker` each line says which of several processes wrote it.
     Libraries that use the standard library's logging are heard from `warning` on.
     """
     target = stream or sys.stderr.buffer
+    _worker[:] = [] if worker is None else [worker]
     _outputs.clear()
     _outputs.update({name: target for name, number in LEVELS.items() if number >= LEVELS[level]})
     structlog.configure(
@@ -73,6 +85,11 @@ def configure_logging(level: str = "info", stream: BinaryIO | None = None) -> No
 def output(level: str) -> BinaryIO | None:
     """Return where lines of this level go; `None` when they go nowhere, as before `configure_logging`."""
     return _outputs.get(level)
+
+
+def worker() -> int | None:
+    """Return which of several processes this is; `None` for the only one."""
+    return _worker[0] if _worker else None
 
 
 class _ToStructlog(logging.Handler):

@@ -101,6 +101,12 @@ class Telemetry:
             names.LEDGER_UP, "1", "Whether the ledger can be written: 1 or 0.", lambda: float(is_up())
         )
 
+    def reconfigure(self, redaction: Redaction) -> None:
+        """Redact by other rules from now on."""
+        self.happenings.reconfigure(redaction)
+        if self.spans is not None:
+            self.spans.reconfigure(redaction)
+
     def rpc_started(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> RpcWatch:
         """Watch an RPC from now on, and be at its place of the trace until it ends."""
         return RpcWatch(self, method, metadata)
@@ -152,6 +158,10 @@ class Telemetry:
         self.instruments.reconciled(by, raised=raised)
         if self.bus.is_wanted:
             self.happenings.reconciled(tenant, call_id, generation, by, raised=raised, certainty=certainty)
+
+    def configuration_read(self, outcome: str) -> None:
+        """Note what became of a configuration that was read again: applied, unchanged or refused."""
+        self.instruments.reloaded(outcome)
 
     def halt_changed(
         self, tenant: str, scope: str, name: str, *, mode: str = "", cleared: bool = False, cut: int = 0

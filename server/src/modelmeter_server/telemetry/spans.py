@@ -79,6 +79,10 @@ class Spans:
         self._redaction = redaction
         self._old_names = old_names
 
+    def reconfigure(self, redaction: Redaction) -> None:
+        """Redact by other rules from the next span on."""
+        self._redaction = redaction
+
     def rpc_started(self, method: str, parent: TraceContext | None, state: str) -> RpcSpan:
         """Begin the span of an RPC; `method` is its full name without the leading slash."""
         context = None if parent is None else trace.set_span_in_context(_remote(parent, state))
