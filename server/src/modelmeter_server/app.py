@@ -13,7 +13,7 @@ from .config.settings import NO_LEDGER
 from .config.telemetry import redaction_of, sampling_of
 from .drivers import replay
 from .drivers.google_credentials import GoogleCredentials
-from .drivers.http import Endpoint
+from .drivers.http import OPEN_GATE, EgressGate, Endpoint
 from .drivers.http_driver import HttpDriver
 from .drivers.key_set_source import KeySetAddress, KeySetFile
 from .drivers.webhook import Webhook
@@ -57,7 +57,8 @@ class App:
     def __init__(self, settings: Settings, recorder: Recorder | None = None) -> None:
         """Build it all inside a running loop; nothing listens or connects yet."""
         self._settings = settings
-        self._drivers = {each.name: make_driver(each) for each in settings.providers}
+        self.egress = EgressGate(settings.egress)
+        self._drivers = {each.name: make_driver(each, self.egress) for each in settings.providers}
         self.telemetry = make_telemetry(settings)
         self.engine = Engine(
             make_catalog(settings, self._drivers),
@@ -70,7 +71,7 @@ class App:
         identity = settings.identity
         self.server = RpcServer(
             self.engine,
-            authenticator=make_authenticator(identity) if identity is not None else None,
+            authenticator=make_authenticator(identity, self.egress) if identity is not None else None,
             open_health=identity is not None and identity.open_health,
             open_reflection=identity is not None and identity.open_reflection,
             reflection=settings.server.reflection,
@@ -119,7 +120,9 @@ class App:
             lease_seconds=settings.lease,
             expire_after=settings.expire_after,
         )
-        self._soft_limits = SoftLimits(Webhook(settings.webhook_url) if settings.webhook_url else None)
+        self._soft_limits = SoftLimits(
+            Webhook(settings.webhook_url, gate=self.egress) if settings.webhook_url else None
+        )
         self._soft_limits.start()
         self._ledger = await open_ledger(storage, on_soft_limit=self._soft_limit_passed)
         desk = Desk(
@@ -197,24 +200,24 @@ def _keys(settings: Settings) -> tuple[str, ...]:
     return tuple(secret.reveal() for secret in secrets if secret is not None)
 
 
-def make_authenticator(identity: IdentitySettings) -> CallerAuthenticator:
+def make_authenticator(identity: IdentitySettings, gate: EgressGate = OPEN_GATE) -> CallerAuthenticator:
     """Return what tells callers apart."""
     return CallerAuthenticator(
         identity.tenants,
         tokens=TokenFile(identity.tokens_file) if identity.tokens_file is not None else None,
-        jwt=_jwt_verifier(identity.jwt) if identity.jwt is not None else None,
+        jwt=_jwt_verifier(identity.jwt, gate) if identity.jwt is not None else None,
         certificates=identity.certificates,
     )
 
 
-def _jwt_verifier(jwt: JwtSettings) -> JwtVerifier:
+def _jwt_verifier(jwt: JwtSettings, gate: EgressGate) -> JwtVerifier:
     if jwt.jwks_url is not None:
-        return JwtVerifier(jwt.rules, KeySet(KeySetAddress(jwt.jwks_url, ca_file=jwt.ca_file)))
+        return JwtVerifier(jwt.rules, KeySet(KeySetAddress(jwt.jwks_url, ca_file=jwt.ca_file, gate=gate)))
     assert jwt.jwks_file is not None
     return JwtVerifier(jwt.rules, KeySet(KeySetFile(jwt.jwks_file)))
 
 
-def make_driver(provider: ProviderSettings) -> Driver:
+def make_driver(provider: ProviderSettings, gate: EgressGate = OPEN_GATE) -> Driver:
     """Return the driver of a provider instance."""
     if provider.kind == replay.KIND:
         return replay.ReplayDriver(provider.name, provider.scripts, provider.timeouts)
@@ -223,6 +226,7 @@ def make_driver(provider: ProviderSettings) -> Driver:
         provider.base_url,
         proxy=_proxy(provider),
         ca_file=_ca_file(provider),
+        gate=gate,
     )
     return HttpDriver(
         provider.name,
@@ -232,7 +236,7 @@ def make_driver(provider: ProviderSettings) -> Driver:
         timeouts=provider.timeouts,
         limits=provider.limits,
         resend_on_stale_connection=provider.resend_on_stale_connection,
-        authenticator=_authenticator(provider, wire),
+        authenticator=_authenticator(provider, wire, gate),
         socket_age=provider.socket_seconds,
     )
 
@@ -245,11 +249,11 @@ def _ca_file(provider: ProviderSettings) -> str | None:
     return str(provider.ca_file) if provider.ca_file is not None else None
 
 
-def _authenticator(provider: ProviderSettings, wire: WireFormat) -> Authenticator | None:
+def _authenticator(provider: ProviderSettings, wire: WireFormat, gate: EgressGate) -> Authenticator | None:
     """Return what signs the instance's requests, where no key goes with them."""
     if provider.credentials:
         return GoogleCredentials(
-            provider.credentials_file, proxy=_proxy(provider), ca_file=_ca_file(provider)
+            provider.credentials_file, proxy=_proxy(provider), ca_file=_ca_file(provider), gate=gate
         )
     if wire.authenticator is None or provider.api_key is not None or provider.region is None:
         return None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .builtin import with_replay
+from .egress import check_addresses, read_egress
 from .environment import CONFIG_VARIABLE, overrides
 from .identity import KnownModels, read_identity
 from .ledger import read_ledger
@@ -96,15 +97,18 @@ def _settings(
         asks_for_certificates=server.tls is not None and server.tls.client_ca is not None,
     )
     telemetry = read_telemetry(root.table("telemetry"), environ)
-    root.close()
-    return Settings(
+    settings = Settings(
         server=server,
         ledger=ledger,
         providers=usable,
         models=models,
         telemetry=telemetry,
         identity=identity,
+        egress=read_egress(root),
     )
+    check_addresses(root, settings)
+    root.close()
+    return settings
 
 
 def _read(file: Path) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from modelmeter_server.core.dialects import Dialect
+from modelmeter_server.core.egress import Egress
 from modelmeter_server.core.models import Capabilities, ModelSpec, OnCancel, Task
 from modelmeter_server.core.pricing import PriceTable
 from modelmeter_server.core.redaction import ToolRule
@@ -317,6 +318,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[ModelSettings, ...] = ()
     """In the order of the file; names are unique and their providers exist."""
     telemetry: TelemetrySettings = TelemetrySettings()
+    egress: Egress | None = None
+    """`None`: every host may be connected to."""
     identity: IdentitySettings | None = None
     """`None`: whoever reaches the server is let in."""
 

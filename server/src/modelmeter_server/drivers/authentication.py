@@ -39,6 +39,13 @@ class CredentialsError(Exception):
         """No repetition mends it: somebody has to change the deployment."""
 
 
+class EgressRefused(CredentialsError):
+    """The deployment may not connect to where its credentials are; the message says to which host."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, is_lasting=True)
+
+
 class Authenticator(Protocol):
     """Proves to a provider who calls, where that takes more than a header with a key."""
 

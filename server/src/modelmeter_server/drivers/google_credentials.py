@@ -10,7 +10,8 @@ import time
 from calendar import timegm
 from typing import TYPE_CHECKING, Any, Final
 
-from .authentication import CredentialsError
+from .authentication import CredentialsError, EgressRefused
+from .http import OPEN_GATE, ConnectError, EgressGate
 from .renewal import Renewal
 from .token_request import TokenRequest
 
@@ -77,14 +78,19 @@ class GoogleCredentials:
     """
 
     def __init__(
-        self, file: Path | None = None, *, proxy: str | None = None, ca_file: str | None = None
+        self,
+        file: Path | None = None,
+        *,
+        proxy: str | None = None,
+        ca_file: str | None = None,
+        gate: EgressGate = OPEN_GATE,
     ) -> None:
         """Fetch nothing yet. Without a `file` of a service account the Application Default Credentials are used.
 
         `proxy` and `ca_file` hold for the way to the token endpoint, as for that to the provider.
         """
         self._file = file
-        self._request = TokenRequest(proxy=proxy, ca_file=ca_file)
+        self._request = TokenRequest(proxy=proxy, ca_file=ca_file, gate=gate)
         self._credentials: Any = None
         self._renewal = Renewal(self._fetch)
         self._before = ""
@@ -121,6 +127,9 @@ class GoogleCredentials:
             credentials.refresh(self._request)
             token = _token(credentials)
         except Exception as error:
+            shut = next((each for each in _causes(error) if isinstance(each, ConnectError)), None)
+            if shut is not None:
+                raise EgressRefused(shut.detail) from error
             lasting = _is_lasting(error)
             # A key that was replaced is read anew; so is what the environment names by now.
             self._credentials = None if lasting else self._credentials

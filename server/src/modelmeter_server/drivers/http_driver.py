@@ -25,9 +25,19 @@ from modelmeter_server.core.requests import CompletionRequest
 from modelmeter_server.core.sse import EventTooLarge
 from modelmeter_server.core.text import cut_utf8, scrub, well_formed
 
-from .authentication import AuthenticatedExchange, Authenticator, CredentialsError
+from .authentication import AuthenticatedExchange, Authenticator, CredentialsError, EgressRefused
 from .driver import LEDGER_DOWN, Observer, PreparedRequest, ProviderCall, RequestRefused, SessionLink
-from .http import Endpoint, ExchangeEnd, Fault, HttpRequest, Limits, Pool, ResponseHead, Timeouts
+from .http import (
+    Endpoint,
+    ExchangeEnd,
+    Fault,
+    HttpRequest,
+    Limits,
+    Pool,
+    ResponseHead,
+    Timeouts,
+    egress_refusal,
+)
 from .instance import CONNECTION_AGE, Instance
 from .known_answer import KnownAnswer
 from .lookup import EndedCall, NotReconcilable, Reconciler, Told, cannot_tell, look_up
@@ -363,6 +373,8 @@ class HttpCall:
             return self._refusal(end, end.head, bytes(self._error_body))
         if end.fault is Fault.POOL_TIMEOUT:
             return failure(Kind.OVERLOADED, end.detail, cause=Cause.LIMIT, retry_after=OVERLOAD_RETRY_SECONDS)
+        if end.fault is Fault.EGRESS:
+            return egress_refusal(end.detail)
         if end.fault is Fault.NOT_ALLOWED:
             return failure(Kind.LEDGER_DOWN, LEDGER_DOWN, cause=Cause.LIMIT)
         if end.fault is Fault.REQUEST_LIMIT:
@@ -405,6 +417,8 @@ class HttpCall:
 
 def _without_credentials(error: CredentialsError) -> Failure:
     """Nothing was sent: what a provider would refuse with 401, or a service of ours that could not be asked."""
+    if isinstance(error, EgressRefused):
+        return egress_refusal(str(error))
     if error.is_lasting:
         return failure(Kind.REFUSED, str(error), cause=Cause.LIMIT, code=Code.FAILED_PRECONDITION)
     return failure(Kind.UNREACHABLE, str(error), cause=Cause.NETWORK)

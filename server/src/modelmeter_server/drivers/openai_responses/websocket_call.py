@@ -30,8 +30,7 @@ from modelmeter_server.core.session_frames import (
 )
 from modelmeter_server.core.text import cut_utf8, well_formed
 from modelmeter_server.drivers.driver import LEDGER_DOWN
-from modelmeter_server.drivers.http import Fault, cause_of
-from modelmeter_server.drivers.http.connect import ConnectError
+from modelmeter_server.drivers.http import ConnectError, Fault, cause_of, egress_refusal
 from modelmeter_server.drivers.http.watch import Watch
 from modelmeter_server.drivers.provider_words import without_keys
 
@@ -194,6 +193,8 @@ class WebSocketCall:
         self._listener.send_failed()
         if isinstance(error, HandshakeRefused):
             return self._refused(error)
+        if isinstance(error, ConnectError) and error.fault is Fault.EGRESS:
+            return egress_refusal(error.detail)
         if isinstance(error, ConnectError):
             return Ending(
                 end=End.RESET,
