@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import httpx
 import pytest
 
 from modelmeter_server.core.egress import Egress, parse_entry
 from modelmeter_server.core.outcomes import Cause, Certainty, Code, Disposition, Kind, Stage
-from modelmeter_server.drivers.authentication import EgressRefused
+from modelmeter_server.drivers.authentication import CredentialsError, EgressRefused
+from modelmeter_server.drivers.bedrock.signing import SigV4
 from modelmeter_server.drivers.google_credentials import GoogleCredentials
 from modelmeter_server.drivers.http import EgressGate, Endpoint, Fault, HttpxTransport, Pool, egress_refusal
 from modelmeter_server.drivers.http import connect as connecting
@@ -177,3 +179,39 @@ async def test_a_redirect_to_another_host_is_not_followed_whatever_the_list_says
             await client.aclose()
             assert (await end_of(server.url, EgressGate())).fault is Fault.NONE
     assert other.requests == []
+
+
+@pytest.fixture
+def bare_environment(monkeypatch, tmp_path):
+    """Leave no AWS credentials to be found but those that a test sets."""
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    return monkeypatch
+
+
+async def test_awss_token_service_passes_the_gate(bare_environment, tmp_path):
+    pytest.importorskip("botocore")
+    (tmp_path / "web").write_text("a-token")
+    bare_environment.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/r")
+    bare_environment.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "web"))
+    signer = SigV4("eu-central-1")
+    signer.use_gate(gate("bedrock-runtime.eu-central-1.amazonaws.com"))
+    with pytest.raises(EgressRefused, match="sts"):
+        await signer.prepare()
+
+
+async def test_the_machines_account_is_asked_only_if_its_address_is_on_the_list(bare_environment):
+    pytest.importorskip("botocore")
+    async with FaultServer(Reply(status=404)) as machine:
+        bare_environment.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", machine.url)
+        asked = []
+        for entries in (("other.test",), ("169.254.169.254",)):
+            signer = SigV4("eu-central-1")
+            signer.use_gate(gate(*entries))
+            with pytest.raises(CredentialsError):
+                await signer.prepare()
+            asked.append(len(machine.requests) > 0)
+    assert asked == [False, True]

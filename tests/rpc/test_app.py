@@ -14,7 +14,7 @@ import pytest
 
 from modelmeter.v1 import error_pb2, model_service_pb2, model_service_pb2_grpc
 from modelmeter_server import app
-from modelmeter_server.config import ConfigError, ProviderSettings, Secret, load
+from modelmeter_server.config import ConfigError, KeySettings, ProviderSettings, Secret, load
 from modelmeter_server.drivers.http_driver import HttpDriver
 from modelmeter_server.drivers.replay import ReplayDriver
 from modelmeter_server.rpc.listen import ListenError
@@ -95,7 +95,10 @@ async def test_a_port_in_use_is_told_and_leaves_nothing_open():
 
 def test_a_provider_instance_gets_the_driver_of_its_kind():
     settings = ProviderSettings(
-        name="claude", kind="anthropic", base_url="https://api.example.test/v1", api_key=Secret("sk-secret")
+        name="claude",
+        kind="anthropic",
+        base_url="https://api.example.test/v1",
+        keys=(KeySettings(value=Secret("sk-secret")),),
     )
     driver = app.make_driver(settings)
     assert isinstance(driver, HttpDriver)

@@ -8,14 +8,17 @@ import importlib.metadata
 import signal
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Self
+from urllib.parse import unquote, urlsplit
 
 from .config.settings import NO_LEDGER
 from .config.telemetry import redaction_of, sampling_of
 from .drivers import replay
+from .drivers.bedrock.signing import SigV4
 from .drivers.google_credentials import GoogleCredentials
 from .drivers.http import OPEN_GATE, EgressGate, Endpoint
 from .drivers.http_driver import HttpDriver
 from .drivers.key_set_source import KeySetAddress, KeySetFile
+from .drivers.keys import FixedKey, KeyCommand, KeyFile, KeyRing
 from .drivers.webhook import Webhook
 from .drivers.wire_formats import wire_format
 from .engine.catalog import Catalog
@@ -39,12 +42,13 @@ from .telemetry.meters import Meters
 from .telemetry.observation import Telemetry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
     from .config import IdentitySettings, JwtSettings, LedgerSettings, ProviderSettings, Settings
     from .drivers.authentication import Authenticator
     from .drivers.driver import Driver
     from .drivers.http_driver import WireFormat
+    from .drivers.keys import KeySource
     from .engine.recorder import Recorder
     from .ledger.replies import SoftLimit
 
@@ -59,7 +63,7 @@ class App:
         self._settings = settings
         self.egress = EgressGate(settings.egress)
         self._drivers = {each.name: make_driver(each, self.egress) for each in settings.providers}
-        self.telemetry = make_telemetry(settings)
+        self.telemetry = make_telemetry(settings, self._living_secrets)
         self.engine = Engine(
             make_catalog(settings, self._drivers),
             self._drivers,
@@ -95,7 +99,7 @@ class App:
         """
         server = self._settings.server
         try:
-            self.exporters = make_exporters(self._settings, self.telemetry)
+            self.exporters = make_exporters(self._settings, self.telemetry, self._living_secrets)
             await self._open_ledger(self._settings.ledger)
             return await self.server.start(server.listen, server.tls, allow_insecure=server.allow_insecure)
         except BaseException:
@@ -141,6 +145,15 @@ class App:
         self._gauge = LedgerGauge(self._ledger, get_totals, self.telemetry.instruments, interval)
         self._gauge.start()
 
+    def _living_secrets(self) -> list[str]:
+        """Return the providers' keys and tokens of now and of before."""
+        return [
+            secret
+            for driver in self._drivers.values()
+            if isinstance(driver, HttpDriver)
+            for secret in driver.secrets
+        ]
+
     def _soft_limit_passed(self, limit: SoftLimit) -> None:
         self.telemetry.soft_limit_passed(limit.ceiling_id, limit.percent, limit.standing)
         if self._soft_limits is not None:
@@ -161,13 +174,13 @@ class App:
             await asyncio.to_thread(self.exporters.close)
 
 
-def make_telemetry(settings: Settings) -> Telemetry:
+def make_telemetry(settings: Settings, living: Callable[[], Iterable[str]] = tuple) -> Telemetry:
     """Return what observes the calls of a deployment."""
     told = settings.telemetry
     return Telemetry(
         bus=EventBus(recent=told.recent_events, waiting=told.waiting_events, watchers=told.max_watchers),
         meters=Meters(told.max_series),
-        redaction=redaction_of(told.redaction, _keys(settings)),
+        redaction=redaction_of(told.redaction, _secrets(settings), living),
         sampling=sampling_of(told.sampling),
         payloads=told.tool_payloads,
         old_names=told.old_names,
@@ -176,7 +189,9 @@ def make_telemetry(settings: Settings) -> Telemetry:
     )
 
 
-def make_exporters(settings: Settings, telemetry: Telemetry) -> Exporters:
+def make_exporters(
+    settings: Settings, telemetry: Telemetry, living: Callable[[], Iterable[str]] = tuple
+) -> Exporters:
     """Begin to export. Raises OSError when Prometheus' address cannot be listened on."""
     told = settings.telemetry
     host, _, port = told.prometheus.listen.rpartition(":")
@@ -191,13 +206,16 @@ def make_exporters(settings: Settings, telemetry: Telemetry) -> Exporters:
         prometheus_host=host.strip("[]"),
         prometheus_port=int(port or 0),
     )
-    redaction = redaction_of(told.redaction, _keys(settings))
+    redaction = redaction_of(told.redaction, _secrets(settings), living)
     return Exporters(telemetry, exports, redaction, old_names=told.old_names)
 
 
-def _keys(settings: Settings) -> tuple[str, ...]:
-    secrets = (each for provider in settings.providers for each in (provider.api_key, provider.proxy))
-    return tuple(secret.reveal() for secret in secrets if secret is not None)
+def _secrets(settings: Settings) -> tuple[str, ...]:
+    """Return what stays as it is: the proxies' addresses and passwords. Keys may change, and drivers tell them."""
+    addresses = [each.proxy.reveal() for each in settings.providers if each.proxy is not None]
+    passwords = [unquote(urlsplit(address).password or "") for address in addresses]
+    webhook = settings.ledger.webhook_url
+    return tuple(filter(None, (*addresses, *passwords, webhook)))
 
 
 def make_authenticator(identity: IdentitySettings, gate: EgressGate = OPEN_GATE) -> CallerAuthenticator:
@@ -232,13 +250,30 @@ def make_driver(provider: ProviderSettings, gate: EgressGate = OPEN_GATE) -> Dri
         provider.name,
         wire,
         endpoint,
-        provider.api_key,
+        make_keys(provider, wire),
         timeouts=provider.timeouts,
         limits=provider.limits,
         resend_on_stale_connection=provider.resend_on_stale_connection,
         authenticator=_authenticator(provider, wire, gate),
         socket_age=provider.socket_seconds,
     )
+
+
+def make_keys(provider: ProviderSettings, wire: WireFormat) -> KeyRing:
+    """Return the keys of a provider instance."""
+
+    def complain(problem: str) -> None:
+        _log.warning("a key is in trouble", provider=provider.name, reason=problem)
+
+    sources: list[KeySource] = []
+    for each in provider.keys:
+        if each.command:
+            sources.append(KeyCommand(each.command, ttl=each.ttl, complain=complain))
+        elif each.value is not None and each.file is not None:
+            sources.append(KeyFile(each.file, each.value.reveal(), complain))
+        elif each.value is not None:
+            sources.append(FixedKey(each.value))
+    return KeyRing(sources, wire.authenticate, complain=complain)
 
 
 def _proxy(provider: ProviderSettings) -> str | None:
@@ -255,9 +290,12 @@ def _authenticator(provider: ProviderSettings, wire: WireFormat, gate: EgressGat
         return GoogleCredentials(
             provider.credentials_file, proxy=_proxy(provider), ca_file=_ca_file(provider), gate=gate
         )
-    if wire.authenticator is None or provider.api_key is not None or provider.region is None:
+    if wire.authenticator is None or provider.keys or provider.region is None:
         return None
-    return wire.authenticator(provider.region)
+    signer = wire.authenticator(provider.region)
+    if isinstance(signer, SigV4):
+        signer.use_gate(gate)
+    return signer
 
 
 def make_catalog(settings: Settings, drivers: dict[str, Driver]) -> Catalog:

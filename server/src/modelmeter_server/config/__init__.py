@@ -8,6 +8,7 @@ from .secret import Secret
 from .settings import (
     IdentitySettings,
     JwtSettings,
+    KeySettings,
     LedgerSettings,
     ModelSettings,
     ProviderSettings,
@@ -19,6 +20,7 @@ __all__ = [
     "ConfigError",
     "IdentitySettings",
     "JwtSettings",
+    "KeySettings",
     "LedgerSettings",
     "Mistake",
     "ModelSettings",

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .tables import Table
 
-_KEY_FILE_LIMIT = 64 * 1024
-
 
 def readable_file(table: Table, key: str, name: str | None, folder: Path) -> Path | None:
     """Return the absolute path of a file that can be read; note a mistake and return `None` otherwise."""
@@ -24,12 +22,6 @@ def readable_file(table: Table, key: str, name: str | None, folder: Path) -> Pat
         table.mistake(key, f"cannot read {path}: {error.strerror}", "correct the path or its permissions")
         return None
     return path
-
-
-def read_secret_file(path: Path) -> str:
-    """Return the text of a file that holds one key, without the white space around it."""
-    with path.open("rb") as file:
-        return file.read(_KEY_FILE_LIMIT).decode("utf-8", "replace").strip()
 
 
 def certificate_problem(certificate: Path, key: Path) -> str | None:

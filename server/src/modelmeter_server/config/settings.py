@@ -27,6 +27,7 @@ from modelmeter_server.drivers.bedrock import capabilities_of
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
 from modelmeter_server.drivers.http_driver import WireFormat
 from modelmeter_server.drivers.instance import CONNECTION_AGE
+from modelmeter_server.drivers.keys.command import TTL
 from modelmeter_server.drivers.replay.book import ScriptBook
 from modelmeter_server.identity.jwt_verifier import JwtRules
 from modelmeter_server.rpc.listen import TlsFiles
@@ -89,6 +90,23 @@ class LedgerSettings(msgspec.Struct, frozen=True, kw_only=True):
         return f"LedgerSettings(durability={self.durability!r}, replay_only={self.replay_only!r}, ...)"
 
 
+class KeySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One key of a provider instance, and where it is from."""
+
+    value: Secret | None = None
+    """As the environment or the file held it at start; `None` for a command, which is run when it is needed."""
+    file: Path | None = None
+    """Where it is read again once the file changes."""
+    command: tuple[str, ...] = ()
+    """The program that prints it, and its arguments."""
+    ttl: float = TTL
+    """Seconds after which the program is asked again."""
+
+    def __repr__(self) -> str:
+        """Show no argument: one may be a secret."""
+        return f"KeySettings(file={self.file!r}, command={self.command[:1]!r}, value={self.value!r})"
+
+
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A provider instance: one endpoint, one set of credentials."""
 
@@ -98,7 +116,8 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One of `config.kinds.SUPPORTED`, or the kind of an installed driver."""
     base_url: str = ""
     """Origin and base path; empty for `replay`."""
-    api_key: Secret | None = None
+    keys: tuple[KeySettings, ...] = ()
+    """One or several, of which each request goes with one; none where no key is sent."""
     credentials: str = ""
     """What takes the place of a key: `google`, or nothing."""
     credentials_file: Path | None = None

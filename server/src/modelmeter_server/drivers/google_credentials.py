@@ -11,6 +11,7 @@ from calendar import timegm
 from typing import TYPE_CHECKING, Any, Final
 
 from .authentication import CredentialsError, EgressRefused
+from .file_watch import FileWatch
 from .http import OPEN_GATE, ConnectError, EgressGate
 from .renewal import Renewal
 from .token_request import TokenRequest
@@ -90,6 +91,7 @@ class GoogleCredentials:
         `proxy` and `ca_file` hold for the way to the token endpoint, as for that to the provider.
         """
         self._file = file
+        self._watch = FileWatch([] if file is None else [file])
         self._request = TokenRequest(proxy=proxy, ca_file=ca_file, gate=gate)
         self._credentials: Any = None
         self._renewal = Renewal(self._fetch)
@@ -123,7 +125,7 @@ class GoogleCredentials:
     def _fetch(self) -> _Token:
         """Return a new token; runs in a thread. Raises CredentialsError."""
         try:
-            credentials = self._credentials or self._find()
+            credentials = self._known() or self._find()
             credentials.refresh(self._request)
             token = _token(credentials)
         except Exception as error:
@@ -137,6 +139,16 @@ class GoogleCredentials:
         self._credentials = credentials
         self._before = self._renewal.value.value if self._renewal.value else ""
         return token
+
+    def _known(self) -> Any:
+        """Return the account, from the file if that was replaced; a file that holds none keeps the one before it."""
+        if self._file is None or self._credentials is None or not self._watch.changed():
+            return self._credentials
+        try:
+            return _from_file(self._file)
+        except Exception:  # noqa: BLE001 - whatever it holds, the next token can be had without it
+            self._watch.forget()
+            return self._credentials
 
     def _find(self) -> Any:
         if self._file is not None:

@@ -29,6 +29,7 @@ from modelmeter_server.core.session_frames import (
     read_frame,
 )
 from modelmeter_server.core.text import cut_utf8, well_formed
+from modelmeter_server.drivers.authentication import CredentialsError, without_credentials
 from modelmeter_server.drivers.driver import LEDGER_DOWN
 from modelmeter_server.drivers.http import ConnectError, Fault, cause_of, egress_refusal
 from modelmeter_server.drivers.http.watch import Watch
@@ -193,6 +194,8 @@ class WebSocketCall:
         self._listener.send_failed()
         if isinstance(error, HandshakeRefused):
             return self._refused(error)
+        if isinstance(error, CredentialsError):
+            return without_credentials(error)
         if isinstance(error, ConnectError) and error.fault is Fault.EGRESS:
             return egress_refusal(error.detail)
         if isinstance(error, ConnectError):
