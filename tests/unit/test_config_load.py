@@ -189,6 +189,7 @@ def test_the_environment_overrides_what_is_documented():
         "MODELMETER_LISTEN": "0.0.0.0:50051",
         "MODELMETER_DRAIN_SECONDS": "1.5",
         "MODELMETER_MAX_CONCURRENT_CALLS": "7",
+        "MODELMETER_ALLOW_ANONYMOUS": "true",
         "MODELMETER_ALLOW_INSECURE": "true",
         "MODELMETER_LOG_LEVEL": "WARNING",
     }
@@ -200,6 +201,7 @@ def test_the_environment_overrides_what_is_documented():
         "max_sessions": 1000,
         "session_idle_seconds": 900.0,
         "session_age_seconds": 86_400.0,
+        "allow_anonymous": True,
         "allow_insecure": True,
         "tls": None,
         "log_level": "warning",
@@ -244,7 +246,7 @@ def test_other_addresses_are_served_with_tls_or_when_said_explicitly(loaded, tmp
     certificate = trustme.CA().issue_cert("host")
     certificate.cert_chain_pems[0].write_to_path(tmp_path / "c.pem")
     certificate.private_key_pem.write_to_path(tmp_path / "c.key")
-    listen = '[server]\nlisten = ["0.0.0.0:1", "host.example:1"]\n'
+    listen = '[server]\nallow_anonymous = true\nlisten = ["0.0.0.0:1", "host.example:1"]\n'
     assert loaded(listen + "allow_insecure = true\n" + REPLAY).server.allow_insecure
     server = loaded(listen + 'tls = { certificate = "c.pem", key = "c.key" }\n' + REPLAY).server
     assert server.tls is not None

@@ -22,6 +22,7 @@ from .drivers.keys import FixedKey, KeyCommand, KeyFile, KeyRing
 from .drivers.webhook import Webhook
 from .drivers.wire_formats import wire_format
 from .engine.catalog import Catalog
+from .engine.declared_ceilings import declare
 from .engine.engine import Engine
 from .engine.halting import HaltWatch
 from .engine.holding import Desk
@@ -129,6 +130,8 @@ class App:
         )
         self._soft_limits.start()
         self._ledger = await open_ledger(storage, on_soft_limit=self._soft_limit_passed)
+        identity = self._settings.identity
+        await declare(self._ledger, () if identity is None else identity.ceilings)
         desk = Desk(
             self._ledger,
             content_seconds=int(settings.content_retention),

@@ -49,6 +49,7 @@ OVERRIDES = (
     Override("MODELMETER_LISTEN", ("server", "listen"), _split),
     Override("MODELMETER_DRAIN_SECONDS", ("server", "drain_seconds"), _number),
     Override("MODELMETER_MAX_CONCURRENT_CALLS", ("server", "max_concurrent_calls"), _integer),
+    Override("MODELMETER_ALLOW_ANONYMOUS", ("server", "allow_anonymous"), _flag),
     Override("MODELMETER_ALLOW_INSECURE", ("server", "allow_insecure"), _flag),
     Override("MODELMETER_LEDGER_URL", ("ledger", "url"), str.strip),  # secrets often end with a line
     Override("MODELMETER_LOG_LEVEL", ("server", "log_level"), str.lower),

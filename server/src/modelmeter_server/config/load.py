@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from .builtin import with_replay
 from .egress import check_addresses, read_egress
 from .environment import CONFIG_VARIABLE, overrides
-from .identity import KnownModels, read_identity
+from .identity import KnownModels, check_strangers, read_identity
 from .ledger import read_ledger
 from .mistakes import ConfigError, Mistake, Mistakes
 from .models import ModelReader
 from .positions import KeyPath, SourceLines
 from .providers import ProviderReader
 from .server import read_server
-from .settings import Settings
+from .settings import NO_LEDGER, Settings
 from .tables import Table
 from .telemetry import read_telemetry
 
@@ -107,6 +107,11 @@ def _settings(
         egress=read_egress(root),
     )
     check_addresses(root, settings)
+    if from_file:  # without one it is the embedded provider, which costs nothing
+        check_strangers(root, server, identity)
+    if identity is not None and identity.ceilings and ledger.url == NO_LEDGER:
+        fix = "remove the ceilings, or let [ledger] keep a ledger"
+        root.mistake("tenants", "ceilings need a ledger, and this deployment keeps none", fix)
     root.close()
     return settings
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from modelmeter_server.core.ceilings import Ceiling
 from modelmeter_server.core.dialects import Dialect
 from modelmeter_server.core.egress import Egress
 from modelmeter_server.core.models import Capabilities, ModelSpec, OnCancel, Task
@@ -55,6 +56,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a session may wait for its next turn."""
     session_age_seconds: float = 86_400.0
     """How old a session may become; it ends between turns."""
+    allow_anonymous: bool = False
+    """Let everybody in as an admin on addresses that other machines can reach, where nobody is asked who they are."""
     allow_insecure: bool = False
     """Serve without TLS on addresses that other machines can reach."""
     tls: TlsFiles | None = None
@@ -246,6 +249,8 @@ class IdentitySettings(msgspec.Struct, frozen=True, kw_only=True):
     jwt: JwtSettings | None = None
     certificates: dict[str, str] = {}
     """Names of client certificates, such as `dns:agent.internal`, and the tenant of each."""
+    ceilings: tuple[Ceiling, ...] = ()
+    """What bounds the tenants from the start, without ids."""
     open_health: bool = False
     """Answer the health service to anybody."""
     open_reflection: bool = False
