@@ -132,9 +132,11 @@ async def test_ceilings_of_the_configuration_bind_from_the_start(tmp_path):
         '[identity]\ntokens_file = "tokens.json"\n[tenants.acme]\nceilings = [{ tokens = 1 }]\n'
     )
     for _ in range(2):
-        async with app.running(load(file, {})) as addresses:
-            async with modelmeter.AsyncClient(addresses[0], token=token) as client:
-                with pytest.raises(modelmeter.CeilingError):
-                    await client.complete("p/answer", "Hi")
-                (kept,) = await client.ledger.ceilings()
+        async with (
+            app.running(load(file, {})) as addresses,
+            modelmeter.AsyncClient(addresses[0], token=token) as client,
+        ):
+            with pytest.raises(modelmeter.CeilingError):
+                await client.complete("p/answer", "Hi")
+            (kept,) = await client.ledger.ceilings()
     assert (kept.tokens, kept.by_admin) == (1, True)
