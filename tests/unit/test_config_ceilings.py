@@ -110,7 +110,7 @@ def test_off_the_loopback_somebody_must_say_that_everybody_is_an_admin(read, add
     assert not read(asked).server.allow_anonymous
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "[::1]:1", "localhost:1", "unix:/tmp/x"])
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "[::1]:1", "localhost:1", "unix:/run/x"])
 def test_on_the_loopback_nothing_need_be_said(read, address):
     assert read(f'{OPEN}listen = "{address}"').server.listen == (address,)
 

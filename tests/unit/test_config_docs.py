@@ -64,6 +64,8 @@ HEADINGS = {
     "identity": "`[identity]`",
     "identity.jwt": "`jwt` of the identity",
     "tenants.t": "`[tenants.NAME]`",
+    "tenants.t.ceilings": "`ceilings` of a tenant",
+    "egress": "`[egress]`",
 }
 
 
@@ -78,6 +80,7 @@ def rows(heading: str) -> dict[str, str]:
 KEPT_NOWHERE = {
     ("providers.p", "allow_insecure"),
     ("providers.p", "dialect"),
+    ("providers.p", "api_key_ttl"),
     ("providers.p.dialect", "base"),
     ("models.m", "max_sensitivity"),
 }
@@ -121,14 +124,14 @@ def folder(tmp_path: Path) -> Path:
         ("telemetry.redaction", names(RedactionSettings)),
         ("telemetry.otlp", names(OtlpSettings)),
         ("telemetry.prometheus", names(PrometheusSettings)),
-        ("providers.p", names(ProviderSettings) - {"name", "api_key", "wire"}),
+        ("providers.p", names(ProviderSettings) - {"name", "keys", "wire"}),
         ("providers.p.timeouts", names(Timeouts)),
         ("providers.p.limits", names(Limits)),
         ("providers.p.dialect", (names(Dialect) - {"name", "base_url"}) | {"base"}),
         ("models.m", names(ModelSettings) - {"name"}),
         ("models.m.price", names(PriceTable, Tier) - {"above_input_tokens", "service_tier"} - OF_COLLECTIONS),
         ("models.m.price.tiers", {"above_input_tokens", "service_tier"}),
-        ("identity", names(IdentitySettings) - {"tenants", "certificates"}),
+        ("identity", names(IdentitySettings) - {"tenants", "certificates", "ceilings"}),
         ("identity.jwt", (names(JwtSettings) - {"rules"}) | names(JwtRules)),
         ("tenants.t", (names(Tenant) - {"name", "is_admin"}) | {"admin", "certificates"}),
     ],
@@ -216,6 +219,8 @@ def test_the_full_example_holds_every_documented_key_and_so_proves_it_known():
         "identity": document["identity"],
         "identity.jwt": document["identity"]["jwt"] | {"jwks_file": 1},
         "tenants.t": {key: 1 for tenant in document["tenants"].values() for key in tenant},
+        "tenants.t.ceilings": {key: 1 for each in document["tenants"]["acme"]["ceilings"] for key in each},
+        "egress": document["egress"],
     }
     present["models.m.price.tiers"] = {key: 1 for tier in present["models.m.price"]["tiers"] for key in tier}
     assert present.keys() == DOCUMENTED.keys()

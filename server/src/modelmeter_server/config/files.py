@@ -14,10 +14,16 @@ def readable_file(table: Table, key: str, name: str | None, folder: Path) -> Pat
     """Return the absolute path of a file that can be read; note a mistake and return `None` otherwise."""
     if name is None:
         return None
-    path = folder / Path(name).expanduser()
+    if "\0" in name:
+        table.mistake(key, "is no path: it holds a NUL character", "correct the path")
+        return None
     try:
+        path = folder / Path(name).expanduser()
         with path.open("rb") as file:
             file.read(1)
+    except RuntimeError:  # the home of a user whom nobody knows
+        table.mistake(key, "begins with the home of an unknown user", "correct the path")
+        return None
     except OSError as error:
         table.mistake(key, f"cannot read {path}: {error.strerror}", "correct the path or its permissions")
         return None

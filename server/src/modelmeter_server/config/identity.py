@@ -88,6 +88,8 @@ def check_strangers(root: Table, server: ServerSettings, identity: IdentitySetti
     """Note addresses on which everybody would be an admin although nobody said that this is meant."""
     if identity is not None or "identity" in root or server.allow_anonymous:
         return
+    if server.tls is None and not server.allow_insecure:
+        return  # such an address is a mistake already
     for address in server.listen:
         if not is_loopback(address):
             root.table("server").mistake(
@@ -167,6 +169,9 @@ def _read_certificates(
 def _read_tokens_file(table: Table, folder: Path) -> Path | None:
     name = table.text("tokens_file")
     if name is None:
+        return None
+    if "\0" in name:
+        table.mistake("tokens_file", "is no path: it holds a NUL character", "correct the path")
         return None
     path = folder / name
     if not path.parent.is_dir():
