@@ -352,7 +352,7 @@ async def test_credentials_that_never_expire_are_looked_for_again_and_a_failure_
     monkeypatch.setattr(signing, "_LOOK_SECONDS", -1.0)
     chain = Chain(lasting(), OSError("gone"), Credentials("AKIDNEW", "the-new-secret"))
     async with FaultServer(ANSWER) as server, driver_of(server.url, chain) as driver:
-        signer = driver._authenticator
+        signer: Any = driver._authenticator
         for _ in range(3):
             await call_of(driver).run()
             await asyncio.gather(signer._renewal._loading, return_exceptions=True)

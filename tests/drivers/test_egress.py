@@ -53,7 +53,7 @@ async def test_a_host_on_the_list_is_connected_to_and_another_is_not():
 
 async def test_a_refused_host_is_not_even_looked_up(monkeypatch):
     asked = []
-    monkeypatch.setattr(connecting.socket, "getaddrinfo", lambda *each, **_: asked.append(each))
+    monkeypatch.setattr("socket.getaddrinfo", lambda *each, **_: asked.append(each))
     assert (await end_of("http://not-on-the-list.test", gate("other.test"))).fault is Fault.EGRESS
     assert asked == []
 

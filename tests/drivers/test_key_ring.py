@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,7 +45,7 @@ def ring(count=3, clock=None, complain=None):
     return KeyRing(sources, key_header("x-api-key"), clock or Clock(), complain)
 
 
-def used(keys: KeyRing, result: object = None) -> str:
+def used(keys: KeyRing, result: Any = None) -> str:
     """Let one request come and go; return the key that it went with."""
     lease = keys.lease()
     assert lease is not None
@@ -79,7 +81,8 @@ def test_requests_that_do_not_end_are_shared_evenly(count, requests):
 
 
 def test_a_refused_key_rests_and_the_others_go_in_its_place():
-    clock, told = Clock(), []
+    clock = Clock()
+    told: list[str] = []
     keys = ring(2, clock, told.append)
     assert used(keys, refusal()) == "k1"
     assert (keys.usable, told) == (1, ["key 1 is refused (HTTP 401) and rests for 60 s"])

@@ -9,6 +9,7 @@ import stat
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,8 @@ def replace(path: Path, text: str) -> None:
 @pytest.fixture
 def kept(tmp_path):
     """Return a key in a file, the file, and what was complained of."""
-    path, told = tmp_path / "key", []
+    path = tmp_path / "key"
+    told: list[str] = []
     path.write_text("sk-one\n")
     return KeyFile(path, "sk-one", told.append), path, told
 
@@ -83,7 +85,7 @@ async def test_an_unchanged_file_is_not_read_again(kept, monkeypatch):
     old = time.time_ns() - 60_000_000_000
     os.utime(path, ns=(old, old))
     source.current()
-    reads = []
+    reads: list[Path] = []
     monkeypatch.setattr("modelmeter_server.drivers.keys.file.read_key_file", reads.append)
     assert source.current() == "sk-one"
     assert reads == []
@@ -127,7 +129,7 @@ def runs(folder: Path) -> int:
 
 
 async def test_the_key_is_what_a_program_prints_and_is_asked_for_once_for_all_who_wait(tmp_path):
-    source = KeyCommand(script(tmp_path, "print(' sk-' + sys.argv[1] + ' ')"))
+    source: Any = KeyCommand(script(tmp_path, "print(' sk-' + sys.argv[1] + ' ')"))
     assert not source.is_ready
     assert source.known == ()
     await asyncio.gather(*(source.prepare() for _ in range(5)))
@@ -156,7 +158,7 @@ async def test_no_shell_reads_the_arguments(tmp_path):
     ],
 )
 async def test_a_program_that_fails_gives_no_key_and_shows_nothing_that_it_printed(tmp_path, body, words):
-    told = []
+    told: list[str] = []
     source = KeyCommand(script(tmp_path, body), seconds=0.5, complain=told.append)
     with pytest.raises(CredentialsError) as caught:
         await source.prepare()
@@ -204,7 +206,7 @@ async def test_an_old_key_is_used_on_while_a_new_one_is_asked_for(tmp_path, monk
 
 
 async def test_a_refused_key_is_asked_for_anew_once_and_the_calls_wait(tmp_path):
-    source = KeyCommand(script(tmp_path, "print('sk-same')"))
+    source: Any = KeyCommand(script(tmp_path, "print('sk-same')"))
     await source.prepare()
     source.refused("sk-another")
     assert source.is_ready
@@ -217,7 +219,7 @@ async def test_a_refused_key_is_asked_for_anew_once_and_the_calls_wait(tmp_path)
 
 
 async def test_the_last_key_is_used_on_when_the_program_fails_later(tmp_path):
-    told = []
+    told: list[str] = []
     source = KeyCommand(script(tmp_path, "print('sk-one')"), complain=told.append)
     await source.prepare()
     script(tmp_path, "sys.exit(1)")

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from typing import Any
 
 import grpc
 import pytest
 
 import modelmeter
-from modelmeter.v1 import event_service_pb2, event_service_pb2_grpc, ledger_service_pb2_grpc
+from modelmeter.v1 import (
+    event_service_pb2,
+    event_service_pb2_grpc,
+    ledger_service_pb2_grpc,
+    usage_pb2,
+)
 from modelmeter.v1 import ledger_service_pb2 as pb
 from tests.support.identities import bearer, gated
 from tests.support.running_server import asking
@@ -41,7 +47,7 @@ class Desk:
         return await self.ask(who, "SetCeiling", setting(scope, tokens, name, tenant))
 
 
-def setting(scope: int, tokens: int = 1000, name: str = "", tenant: str = "") -> pb.SetCeilingRequest:
+def setting(scope: Any, tokens: int = 1000, name: str = "", tenant: str = "") -> pb.SetCeilingRequest:
     subject = pb.Subject(scope=scope, name=name)
     return pb.SetCeilingRequest(ceiling=pb.Ceiling(subject=subject, tokens=tokens), tenant=tenant)
 
@@ -173,7 +179,9 @@ async def test_an_admin_reads_and_bounds_another_tenants_calls_and_its_own_stay_
 
 
 async def test_a_figure_of_ones_own_is_for_admins(tmp_path, ledger):
-    figure = pb.OperatorFigure(usage={"input_tokens": 1}, certainty=2, reason="bill")
+    figure = pb.OperatorFigure(
+        usage=usage_pb2.Usage(input_tokens=1), certainty=usage_pb2.CERTAINTY_EXACT, reason="bill"
+    )
     async with desk(tmp_path, ledger) as at:
         asked = asking(call_id=CALL)
         await at.gate.running.stub.Complete(asked, metadata=bearer(at.gate.acme), timeout=5)
@@ -207,7 +215,7 @@ async def test_an_admin_watches_all_tenants_and_another_one_only_itself(tmp_path
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await seen(gate.acme, tenant)
             assert caught.value.code() is DENIED
-            watch = event_service_pb2.WatchEventsRequest(filter={"tenant": tenant})
+            watch = event_service_pb2.WatchEventsRequest(filter=event_service_pb2.EventFilter(tenant=tenant))
             assert await events.WatchEvents(watch, metadata=bearer(gate.acme), timeout=5).code() is DENIED
 
 

@@ -131,6 +131,7 @@ async def test_ceilings_of_the_configuration_bind_from_the_start(tmp_path):
         '[server]\nlisten = "127.0.0.1:0"\n[providers.p]\nkind = "replay"\nallow_direct_models = true\n'
         '[identity]\ntokens_file = "tokens.json"\n[tenants.acme]\nceilings = [{ tokens = 1 }]\n'
     )
+    kept = None
     for _ in range(2):
         async with (
             app.running(load(file, {})) as addresses,
@@ -139,4 +140,5 @@ async def test_ceilings_of_the_configuration_bind_from_the_start(tmp_path):
             with pytest.raises(modelmeter.CeilingError):
                 await client.complete("p/answer", "Hi")
             (kept,) = await client.ledger.ceilings()
+    assert kept is not None
     assert (kept.tokens, kept.by_admin) == (1, True)

@@ -10,7 +10,7 @@ import io
 import grpc
 import pytest
 
-from modelmeter.v1 import admin_service_pb2, admin_service_pb2_grpc, model_service_pb2
+from modelmeter.v1 import admin_service_pb2, admin_service_pb2_grpc, model_service_pb2, session_pb2
 from modelmeter_server.rpc.authorization import ADMIN_METHODS, ADMIN_SERVICE
 from modelmeter_server.telemetry.log import configure_logging
 from tests.support import ROOT
@@ -116,7 +116,7 @@ async def test_a_session_with_a_model_of_others_is_denied_before_it_is_open(tmp_
     async with gated(tmp_path) as gate:
         for model, code in (("claude", OK), ("gpt", DENIED), ("ghost", DENIED)):
             call = gate.running.stub.Session(metadata=bearer(gate.acme), timeout=5)
-            await call.write(model_service_pb2.SessionRequest(open={"model": model}))
+            await call.write(model_service_pb2.SessionRequest(open=session_pb2.SessionOpen(model=model)))
             await call.done_writing()
             _, error = await read_all(call)
             assert (OK if error is None else error.code()) is code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import grpc
 import pytest
@@ -42,7 +43,7 @@ def revoke(gate, token: str) -> None:
 async def test_a_stream_of_a_revoked_token_is_cut_with_its_bill(tmp_path, ledger, elsewhere):
     async with gated(tmp_path, driver=stuck(), ledger=ledger) as gate:
         call = gate.running.stub.StreamComplete(streaming(), metadata=bearer(gate.acme), timeout=20)
-        first = [await call.read() for _ in range(2)]
+        first: list[Any] = [await call.read() for _ in range(2)]
         tokens = token_file.TokenFile(tmp_path / "tokens.json") if elsewhere else gate.tokens
         tokens.revoke(gate.acme.split("_")[1])
         events, error = await read_all(call)
@@ -72,9 +73,8 @@ async def test_a_watcher_and_a_health_watch_of_a_revoked_token_end(tmp_path):
             event_service_pb2.WatchEventsRequest(), metadata=bearer(gate.acme), timeout=20
         )
         await watch.read()
-        health = gate.running.channel.unary_stream("/grpc.health.v1.Health/Watch")(
-            b"", metadata=bearer(gate.acme), timeout=20
-        )
+        method: Any = gate.running.channel.unary_stream("/grpc.health.v1.Health/Watch")
+        health = method(b"", metadata=bearer(gate.acme), timeout=20)
         await health.read()
         revoke(gate, gate.acme)
         codes = [await each.code() for each in (watch, health)]
@@ -84,7 +84,8 @@ async def test_a_watcher_and_a_health_watch_of_a_revoked_token_end(tmp_path):
 
 async def test_other_callers_stay(tmp_path):
     mine, yours = Hold(), Hold()
-    driver = ScriptedDriver(*([Written(), opening(), hold] for hold in (yours, mine)))
+    scripts: list[list[Any]] = [[Written(), opening(), hold] for hold in (yours, mine)]
+    driver = ScriptedDriver(*scripts)
     async with gated(tmp_path, driver=driver) as gate:
         theirs = gate.running.stub.StreamComplete(streaming(), metadata=bearer(gate.ops), timeout=20)
         await yours.reached.wait()
@@ -109,10 +110,10 @@ async def test_a_stream_ends_when_its_jwt_does(tmp_path):
 async def test_a_session_of_a_revoked_token_ends_and_says_why(tmp_path):
     async with gated(tmp_path) as gate:
         call = gate.running.stub.Session(metadata=bearer(gate.acme), timeout=20)
-        await call.write(model_service_pb2.SessionRequest(open={"model": "claude"}))
-        opened = await call.read()
+        await call.write(model_service_pb2.SessionRequest(open=session_pb2.SessionOpen(model="claude")))
+        opened: Any = await call.read()
         revoke(gate, gate.acme)
-        ended = await call.read()
+        ended: Any = await call.read()
         code = await call.code()
     assert opened.WhichOneof("event") == "opened"
     assert ended.ended.reason == session_pb2.SESSION_END_REASON_CREDENTIAL_ENDED
@@ -180,12 +181,13 @@ async def test_nobody_is_looked_at_once_all_have_left():
         looked.set()
         return ""
 
-    stays = Stays(why, 0.001)
+    stays: Any = Stays(why, 0.001)
     pair = [stays.enter(principal()) for _ in range(2)]
     assert len(stays) == 2
     await looked.wait()
     for stay in pair:
         stays.leave(stay)
+    assert stays._looking is not None
     stays._looking.cancel()
     stays._look_on(asyncio.get_running_loop())
     assert (len(stays), stays._looking) == (0, None)

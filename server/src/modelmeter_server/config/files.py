@@ -19,11 +19,12 @@ def readable_file(table: Table, key: str, name: str | None, folder: Path) -> Pat
         return None
     try:
         path = folder / Path(name).expanduser()
-        with path.open("rb") as file:
-            file.read(1)
-    except RuntimeError:  # the home of a user whom nobody knows
+    except RuntimeError:
         table.mistake(key, "begins with the home of an unknown user", "correct the path")
         return None
+    try:
+        with path.open("rb") as file:
+            file.read(1)
     except OSError as error:
         table.mistake(key, f"cannot read {path}: {error.strerror}", "correct the path or its permissions")
         return None
