@@ -138,6 +138,10 @@ def test_the_readme_has_each_value_with_its_default():
         (['config=[ledger]\nurl = "none"', "ledger.existingSecret=l"], "remove one"),
         (['config=[providers.a]\nkind = "anthropic"\napi_key_env = "K"'], "use api_key_file"),
         (['config=[providers.a]\nkind = "anthropic"'], "without TLS"),
+        (
+            ["allowInsecure=true", 'config=[providers.a]\nkind = "anthropic"'],
+            "would be open to whoever reaches the pod",
+        ),
         (["tls.existingSecret=t"], "TLS needs both"),
         (['config=[server.tls]\nkey = "k"'], "TLS needs both"),
         (['config=[identity]\ntokens_file = "t"'], "identity.open_health = true"),

@@ -344,3 +344,18 @@ def test_without_the_extra_the_error_names_it(monkeypatch):
     monkeypatch.setattr(signing, "can_sign", lambda: False)
     with pytest.raises(MissingExtra, match=r"modelmeter-server\[bedrock\]"):
         SigV4(REGION)
+
+
+async def test_credentials_that_never_expire_are_looked_for_again_and_a_failure_keeps_them(monkeypatch):
+    """Somebody may have replaced them in a shared file."""
+    monkeypatch.setattr(renewal, "BETWEEN_RENEWALS", -1.0)
+    monkeypatch.setattr(signing, "_LOOK_SECONDS", -1.0)
+    chain = Chain(lasting(), OSError("gone"), Credentials("AKIDNEW", "the-new-secret"))
+    async with FaultServer(ANSWER) as server, driver_of(server.url, chain) as driver:
+        signer: Any = driver._authenticator
+        for _ in range(3):
+            await call_of(driver).run()
+            await asyncio.gather(signer._renewal._loading, return_exceptions=True)
+    keys = [each.headers["authorization"].split("Credential=")[1].split("/")[0] for each in server.requests]
+    assert keys == ["AKIDEXAMPLE", "AKIDEXAMPLE", "AKIDNEW"]
+    assert {"the-secret-key", "the-new-secret"} <= set(driver.secrets)

@@ -303,3 +303,18 @@ async def test_a_deployment_without_any_credentials_says_so(tmp_path, bare):
     assert isinstance(result, Failure)
     assert (result.kind, result.code) == (Kind.REFUSED, Code.FAILED_PRECONDITION)
     assert "DefaultCredentialsError" in result.message
+
+
+async def test_a_good_key_file_that_is_replaced_counts_from_the_next_token_on(tmp_path):
+    async with (
+        endpoint_of(token(), token("second"), token("third")) as first,
+        endpoint_of(token("moved")) as second,
+    ):
+        credentials = GoogleCredentials(account_file(tmp_path, first.url))
+        await credentials.prepare()
+        (tmp_path / "account.json").write_text("{}")
+        await credentials.prepare()
+        account_file(tmp_path, second.url)
+        await credentials.prepare()
+    assert (len(first.requests), len(second.requests)) == (2, 1)
+    assert credentials.secrets == ("moved", "second")

@@ -19,8 +19,8 @@ async def test_keys_are_fetched_and_judge_tokens():
         verifier = JwtVerifier(
             JwtRules(issuer=ISSUER, audience=AUDIENCE), KeySet(KeySetAddress(f"{server.url}/keys?x=1"))
         )
-        assert await verifier.tenant_of(issuer.token()) == ("acme", "agent-7")
-        assert await verifier.tenant_of(issuer.token("EdDSA")) == ("acme", "agent-7")
+        assert (await verifier.vouch(issuer.token())).tenant == "acme"
+        assert (await verifier.vouch(issuer.token("EdDSA"))).tenant == "acme"
         (request,) = server.requests
     assert (request.method, request.target) == ("GET", "/keys?x=1")
 

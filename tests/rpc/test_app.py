@@ -12,11 +12,13 @@ import grpc
 import msgspec
 import pytest
 
+import modelmeter
 from modelmeter.v1 import error_pb2, model_service_pb2, model_service_pb2_grpc
 from modelmeter_server import app, serving
-from modelmeter_server.config import ConfigError, ProviderSettings, Secret, load
+from modelmeter_server.config import ConfigError, KeySettings, ProviderSettings, Secret, load
 from modelmeter_server.drivers.http_driver import HttpDriver
 from modelmeter_server.drivers.replay import ReplayDriver
+from modelmeter_server.identity.token_file import TokenFile
 from modelmeter_server.rpc.listen import ListenError
 from tests.support.running_server import Details, Memory, asking, read_all, streaming
 
@@ -95,7 +97,10 @@ async def test_a_port_in_use_is_told_and_leaves_nothing_open():
 
 def test_a_provider_instance_gets_the_driver_of_its_kind():
     settings = ProviderSettings(
-        name="claude", kind="anthropic", base_url="https://api.example.test/v1", api_key=Secret("sk-secret")
+        name="claude",
+        kind="anthropic",
+        base_url="https://api.example.test/v1",
+        keys=(KeySettings(value=Secret("sk-secret")),),
     )
     driver = app.make_driver(settings)
     assert isinstance(driver, HttpDriver)
@@ -117,3 +122,23 @@ def test_direct_names_are_served_where_the_provider_allows_them():
 def test_mistakes_in_the_configuration_are_raised_before_anything_runs():
     with pytest.raises(ConfigError):
         load(None, {}, listen=["nowhere"])
+
+
+async def test_ceilings_of_the_configuration_bind_from_the_start(tmp_path):
+    token = TokenFile(tmp_path / "tokens.json").create("acme")[1]
+    file = tmp_path / "m.toml"
+    file.write_text(
+        '[server]\nlisten = "127.0.0.1:0"\n[providers.p]\nkind = "replay"\nallow_direct_models = true\n'
+        '[identity]\ntokens_file = "tokens.json"\n[tenants.acme]\nceilings = [{ tokens = 1 }]\n'
+    )
+    kept = None
+    for _ in range(2):
+        async with (
+            app.running(load(file, {})) as addresses,
+            modelmeter.AsyncClient(addresses[0], token=token) as client,
+        ):
+            with pytest.raises(modelmeter.CeilingError):
+                await client.complete("p/answer", "Hi")
+            (kept,) = await client.ledger.ceilings()
+    assert kept is not None
+    assert (kept.tokens, kept.by_admin) == (1, True)

@@ -47,7 +47,7 @@ async def test_no_question_to_the_ledger_tells_of_another_tenant(ledger, held):
     async with serving(ScriptedDriver(answering()), ledger=ledger, rpc={"authenticator": gate}) as running:
         await running.stub.Complete(asking(call_id=ID), timeout=10, metadata=sent["acme"])
         stub: Any = ledger_service_pb2_grpc.LedgerServiceStub(running.channel)
-        ceiling = pb.Ceiling(subject=pb.Subject(scope=pb.Subject.SCOPE_TENANT), tokens=10**9)
+        ceiling = pb.Ceiling(subject=pb.Subject(scope=pb.Subject.SCOPE_RUN, name="r"), tokens=10**9)
         made = await stub.SetCeiling(pb.SetCeilingRequest(ceiling=ceiling), timeout=10, metadata=sent["acme"])
         halt = pb.Halt(subject=pb.Subject(scope=pb.Subject.SCOPE_RUN, name="r"), reason="stop")
         await stub.SetHalt(pb.SetHaltRequest(halt=halt), timeout=10, metadata=sent["acme"])

@@ -37,7 +37,7 @@ def mistakes_of(loaded, text, **options) -> list[str]:
 def test_the_region_makes_the_address_and_needs_no_key(loaded):
     (provider,) = loaded(PROVIDER + REGION).providers
     assert provider.base_url == "https://bedrock-runtime.eu-central-1.amazonaws.com"
-    assert (provider.region, provider.api_key) == ("eu-central-1", None)
+    assert (provider.region, provider.keys) == ("eu-central-1", ())
 
 
 def test_a_base_url_takes_the_place_of_the_regions_address(loaded):
@@ -47,7 +47,7 @@ def test_a_base_url_takes_the_place_of_the_regions_address(loaded):
 
 def test_with_a_key_and_an_address_no_region_is_needed(loaded):
     (provider,) = loaded(PROVIDER + KEY + 'base_url = "http://127.0.0.1:1"\n').providers
-    assert (provider.api_key, provider.region) == (Secret("k"), None)
+    assert (provider.keys[0].value, provider.region) == (Secret("k"), None)
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,8 @@ HEADINGS = {
     "identity.jwt": "`jwt` of the identity",
     "tenants.t": "`[tenants.NAME]`",
     "tenants.t.limits": "`limits` of a tenant",
+    "tenants.t.ceilings": "`ceilings` of a tenant",
+    "egress": "`[egress]`",
 }
 
 
@@ -85,6 +87,7 @@ def rows(heading: str) -> dict[str, str]:
 KEPT_NOWHERE = {
     ("providers.p", "allow_insecure"),
     ("providers.p", "dialect"),
+    ("providers.p", "api_key_ttl"),
     ("providers.p.dialect", "base"),
     ("models.m", "max_sensitivity"),
 }
@@ -128,7 +131,7 @@ def folder(tmp_path: Path) -> Path:
         ("telemetry.redaction", names(RedactionSettings)),
         ("telemetry.otlp", names(OtlpSettings)),
         ("telemetry.prometheus", names(PrometheusSettings)),
-        ("providers.p", names(ProviderSettings) - {"name", "api_key", "wire", "settings"}),
+        ("providers.p", names(ProviderSettings) - {"name", "keys", "wire", "settings"}),
         ("providers.p.timeouts", names(Timeouts)),
         ("providers.p.limits", names(Limits)),
         ("providers.p.dialect", (names(Dialect) - {"name", "base_url"}) | {"base"}),
@@ -139,7 +142,7 @@ def folder(tmp_path: Path) -> Path:
         ("tenants.t.limits", names(CallLimits)),
         ("models.m.price", names(PriceTable, Tier) - {"above_input_tokens", "service_tier"} - OF_COLLECTIONS),
         ("models.m.price.tiers", {"above_input_tokens", "service_tier"}),
-        ("identity", names(IdentitySettings) - {"tenants", "certificates"}),
+        ("identity", names(IdentitySettings) - {"tenants", "certificates", "ceilings"}),
         ("identity.jwt", (names(JwtSettings) - {"rules"}) | names(JwtRules)),
         ("tenants.t", (names(Tenant) - {"name", "is_admin"}) | {"admin", "certificates"}),
     ],
@@ -235,6 +238,8 @@ def test_the_full_example_holds_every_documented_key_and_so_proves_it_known():
         "identity.jwt": document["identity"]["jwt"] | {"jwks_file": 1},
         "tenants.t": {key: 1 for tenant in document["tenants"].values() for key in tenant},
         "tenants.t.limits": document["tenants"]["acme"]["limits"],
+        "tenants.t.ceilings": {key: 1 for each in document["tenants"]["acme"]["ceilings"] for key in each},
+        "egress": document["egress"],
     }
     present["models.m.price.tiers"] = {key: 1 for tier in present["models.m.price"]["tiers"] for key in tier}
     assert present.keys() == DOCUMENTED.keys()

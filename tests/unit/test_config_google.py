@@ -41,7 +41,7 @@ def mistakes_of(loaded, text, kind="gemini") -> list[str]:
 @pytest.mark.parametrize("file", ["", FILE])
 async def test_an_instance_with_googles_credentials_needs_no_key(loaded, kind, file):
     (provider,) = loaded(GOOGLE + file, kind).providers
-    assert provider.api_key is None
+    assert provider.keys == ()
     driver = make_driver(provider)
     assert isinstance(driver, HttpDriver)
     assert isinstance(driver._authenticator, GoogleCredentials)

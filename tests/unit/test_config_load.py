@@ -50,7 +50,7 @@ def test_a_provider_takes_the_defaults_of_its_kind(loaded):
         '[providers.a]\nkind = "anthropic"\napi_key_env = "K"\nallow_direct_models = true', {"K": " sk \n"}
     ).providers
     assert provider.base_url == "https://api.anthropic.com"
-    assert provider.api_key == Secret("sk")
+    assert provider.keys[0].value == Secret("sk")
     assert provider.resend_on_stale_connection
     assert provider.timeouts.first_byte == 60
 
@@ -75,7 +75,7 @@ def test_every_key_of_a_provider_arrives(loaded, tmp_path):
     assert provider.name == "a"
     assert provider.kind == "openai_responses"
     assert provider.base_url == "https://example.com/v1"
-    assert provider.api_key == Secret("sk-file")
+    assert provider.keys[0].value == Secret("sk-file")
     assert (provider.timeouts.connect, provider.timeouts.tail, provider.timeouts.total) == (1, 5.5, math.inf)
     assert (provider.limits.header_bytes, provider.limits.connections) == (1, 5)
     assert provider.allow_direct_models
@@ -213,6 +213,7 @@ def test_the_environment_overrides_what_is_documented():
         "MODELMETER_DRAIN_DELAY_SECONDS": "5",
         "MODELMETER_WORKERS": "3",
         "MODELMETER_MAX_CONCURRENT_CALLS": "7",
+        "MODELMETER_ALLOW_ANONYMOUS": "true",
         "MODELMETER_ALLOW_INSECURE": "true",
         "MODELMETER_LOG_LEVEL": "WARNING",
     }
@@ -234,6 +235,7 @@ def test_the_environment_overrides_what_is_documented():
         "max_sessions": 1000,
         "session_idle_seconds": 900.0,
         "session_age_seconds": 86_400.0,
+        "allow_anonymous": True,
         "allow_insecure": True,
         "tls": None,
         "log_level": "warning",
@@ -278,7 +280,7 @@ def test_other_addresses_are_served_with_tls_or_when_said_explicitly(loaded, tmp
     certificate = trustme.CA().issue_cert("host")
     certificate.cert_chain_pems[0].write_to_path(tmp_path / "c.pem")
     certificate.private_key_pem.write_to_path(tmp_path / "c.key")
-    listen = '[server]\nlisten = ["0.0.0.0:1", "host.example:1"]\n'
+    listen = '[server]\nallow_anonymous = true\nlisten = ["0.0.0.0:1", "host.example:1"]\n'
     assert loaded(listen + "allow_insecure = true\n" + REPLAY).server.allow_insecure
     server = loaded(listen + 'tls = { certificate = "c.pem", key = "c.key" }\n' + REPLAY).server
     assert server.tls is not None
@@ -287,12 +289,12 @@ def test_other_addresses_are_served_with_tls_or_when_said_explicitly(loaded, tmp
 
 def test_a_server_of_ones_own_may_need_no_key(loaded):
     text = '[providers.a]\nkind = "anthropic"\nbase_url = "http://127.0.0.1:1"\nallow_direct_models = true\n'
-    assert loaded(text).providers[0].api_key is None
+    assert loaded(text).providers[0].keys == ()
 
 
 def test_keys_stay_unread_when_they_are_not_to_be_checked(loaded):
     text = '[providers.a]\nkind = "anthropic"\napi_key_env = "NOT_SET"\nallow_direct_models = true\n'
-    assert loaded(text, read_keys=False).providers[0].api_key is None
+    assert loaded(text, read_keys=False).providers[0].keys == ()
 
 
 def test_a_name_with_a_slash_may_name_its_own_provider(loaded):

@@ -10,7 +10,7 @@ import traceback
 import msgspec
 import pytest
 
-from modelmeter_server.config import ProviderSettings, Secret
+from modelmeter_server.config import KeySettings, ProviderSettings, Secret
 
 KEY = "sk-do-not-show"
 
@@ -25,7 +25,12 @@ def test_no_way_of_printing_shows_a_secret(show):
 
 
 def test_the_settings_that_hold_a_secret_print_without_it():
-    provider = ProviderSettings(name="p", kind="anthropic", api_key=Secret(KEY), proxy=Secret(KEY))
+    provider = ProviderSettings(
+        name="p",
+        kind="anthropic",
+        keys=(KeySettings(value=Secret(KEY), command=("p", KEY)),),
+        proxy=Secret(KEY),
+    )
     assert KEY not in repr(provider)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from . import _event_messages as messages
 from ._lost import CallRecord
+from ._tenant import naming
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -27,10 +28,24 @@ class AsyncEvents:
     Methods take `timeout` and `metadata` and raise as those of `AsyncClient` do.
     """
 
-    def __init__(self, stub: Callable[[], EventServiceAsyncStub], unary: UnaryOf, stream: StreamOf) -> None:
+    def __init__(
+        self,
+        stub: Callable[[], EventServiceAsyncStub],
+        unary: UnaryOf,
+        stream: StreamOf,
+        tenant: str = "",
+    ) -> None:
         self._stub = stub
-        self._unary = unary
-        self._stream = stream
+        self._senders = (unary, stream)
+        self._unary = naming(unary, tenant)
+        self._stream = naming(stream, tenant)
+
+    def of(self, tenant: str) -> AsyncEvents:
+        """Return the same for another tenant, or for `"*"`, which is all of them.
+
+        For admins: a server refuses it to everybody else.
+        """
+        return AsyncEvents(self._stub, *self._senders, tenant)
 
     @asynccontextmanager
     async def watch(

@@ -8,6 +8,7 @@ from . import _ledger_requests as requests
 from ._ledger_results import call_from, ceiling_from, halt_from, spend_from
 from ._lost import CallRecord
 from ._results import completion_from, embeddings_from
+from ._tenant import naming
 from ._wholes import Whole
 from .records import Reconciliation
 from .v1 import ledger_service_pb2 as pb
@@ -35,10 +36,21 @@ class AsyncLedger:
     ledger, `RefusedError` with reason NO_LEDGER, or `LostContactError` with code UNIMPLEMENTED if it is too old.
     """
 
-    def __init__(self, stub: Callable[[], LedgerServiceAsyncStub], unary: UnaryOf, stream: StreamOf) -> None:
+    def __init__(
+        self,
+        stub: Callable[[], LedgerServiceAsyncStub],
+        unary: UnaryOf,
+        stream: StreamOf,
+        tenant: str = "",
+    ) -> None:
         self._stub = stub
-        self._unary = unary
-        self._stream = stream
+        self._senders = (unary, stream)
+        self._unary = naming(unary, tenant)
+        self._stream = naming(stream, tenant)
+
+    def of(self, tenant: str) -> AsyncLedger:
+        """Return the same for another tenant. For admins: a server refuses it to everybody else."""
+        return AsyncLedger(self._stub, *self._senders, tenant)
 
     async def get_call(
         self,

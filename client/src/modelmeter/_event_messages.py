@@ -108,6 +108,7 @@ def event_from(proto: event_pb2.Event) -> watched.Event:
         run_id=proto.run_id,
         trace_id=proto.trace_id,
         span_id=proto.span_id,
+        tenant=proto.tenant,
         fact={} if name is None else _fact(getattr(proto, name)),
         proto=proto,
     )

@@ -122,6 +122,7 @@ def ceiling_from(proto: ledger_service_pb2.Ceiling) -> records.Ceiling:
         currency=proto.currency,
         created_at=_time(proto, "create_time"),
         standings=standings_from(proto.standings),
+        by_admin=proto.by_admin,
     )
 
 
@@ -136,6 +137,7 @@ def halt_from(proto: ledger_service_pb2.Halt) -> records.Halt:
         mode=_wire.HALT_MODE.member(proto.mode),
         reason=proto.reason,
         created_at=_time(proto, "create_time"),
+        by_admin=proto.by_admin,
     )
 
 

@@ -328,6 +328,8 @@ class SessionEndReason(_Word):
     """The server is shutting down."""
     DEADLINE = "DEADLINE"
     """The deadline of the session was near."""
+    CREDENTIAL_ENDED = "CREDENTIAL_ENDED"
+    """What let the caller in is good no longer: its token was revoked or has expired."""
 
 
 @unique

@@ -268,6 +268,8 @@ class Ceiling:
     """When it was set."""
     standings: tuple[Standing, ...]
     """Where its subject stands, one for each bound."""
+    by_admin: bool = False
+    """Whether an admin or the configuration set it: nobody else may replace or delete it."""
 
 
 @dataclass(frozen=True)
@@ -282,6 +284,8 @@ class Halt:
     """Why."""
     created_at: datetime | None
     """Since when."""
+    by_admin: bool = False
+    """Whether an admin set it: nobody else may replace or clear it."""
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ class Event:
     run_id: str = ""
     trace_id: str = ""
     span_id: str = ""
+    tenant: str = ""
+    """Whose it is; empty from a server that is too old to say."""
     fact: Mapping[str, Any] = field(default_factory=dict)
     """What the kind tells: words as members of the client's enums, durations in seconds, usage and cost as values.
 

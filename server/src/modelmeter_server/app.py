@@ -6,20 +6,24 @@ import asyncio
 import importlib.metadata
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from .config.addresses import of_worker
 from .config.changes import compare
 from .config.settings import NO_LEDGER
 from .config.telemetry import redaction_of, sampling_of
 from .drivers import replay
+from .drivers.bedrock.signing import SigV4
 from .drivers.google_credentials import GoogleCredentials
-from .drivers.http import Endpoint
+from .drivers.http import OPEN_GATE, EgressGate, Endpoint
 from .drivers.http_driver import HttpDriver
 from .drivers.key_set_source import KeySetAddress, KeySetFile
+from .drivers.keys import FixedKey, KeyCommand, KeyFile, KeyRing
 from .drivers.webhook import Webhook
 from .drivers.wire_formats import wire_format
 from .engine.admission import Admission
 from .engine.catalog import Catalog
+from .engine.declared_ceilings import declare
 from .engine.engine import Engine
 from .engine.halting import HaltWatch
 from .engine.holding import Desk
@@ -37,11 +41,12 @@ from .rpc.server import RpcServer
 from .telemetry.bus import EventBus
 from .telemetry.calls import call_recorder
 from .telemetry.exports import Exporters, Exports
+from .telemetry.log import get_logger
 from .telemetry.meters import Meters
 from .telemetry.observation import Telemetry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from .config import (
         Changes,
@@ -56,9 +61,12 @@ if TYPE_CHECKING:
     from .drivers.authentication import Authenticator
     from .drivers.driver import Driver
     from .drivers.http_driver import WireFormat
+    from .drivers.keys import KeySource
     from .engine.breaker import BreakerRules
     from .engine.recorder import Recorder
     from .ledger.replies import SoftLimit
+
+_log = get_logger(__name__)
 
 
 class App:
@@ -69,8 +77,9 @@ class App:
         self.settings = settings
         """What holds now."""
         share = settings.share
-        drivers = {each.name: make_driver(each) for each in settings.providers}
-        self.telemetry = make_telemetry(settings)
+        self.egress = EgressGate(settings.egress)
+        drivers = {each.name: make_driver(each, self.egress) for each in settings.providers}
+        self.telemetry = make_telemetry(settings, self._living_secrets)
         self.engine = Engine(
             make_catalog(settings, drivers),
             drivers,
@@ -84,7 +93,7 @@ class App:
         self.telemetry.ask_in_flight(lambda: self.engine.calls_in_flight)
         self.telemetry.ask_waiting(lambda: self.engine.admission.waiting)
         identity = settings.identity
-        self._authenticator = make_authenticator(identity) if identity is not None else None
+        self._authenticator = make_authenticator(identity, self.egress) if identity is not None else None
         self.server = RpcServer(
             self.engine,
             authenticator=self._authenticator,
@@ -113,7 +122,7 @@ class App:
         """
         server = self.settings.server
         try:
-            self.exporters = make_exporters(self.settings, self.telemetry)
+            self.exporters = make_exporters(self.settings, self.telemetry, self._living_secrets)
             await self._open_ledger(self.settings.ledger)
             if self.private is not None:
                 self.private_address = await self.private.start(
@@ -145,11 +154,16 @@ class App:
         offer = self._new_offer(changes)
         authenticator = self._authenticator
         if changes.touch("identity") or changes.touch("tenants"):
-            authenticator = None if settings.identity is None else make_authenticator(settings.identity)
-        redaction = redaction_of(settings.telemetry.redaction, _keys(settings) + _keys(self.settings))
+            authenticator = (
+                None if settings.identity is None else make_authenticator(settings.identity, self.egress)
+            )
+        redaction = redaction_of(
+            settings.telemetry.redaction, _secrets(settings) + _secrets(self.settings), self._living_secrets
+        )
         # Then it takes the place of the old, between two steps of the loop. Nothing here may fail or wait.
         # Whatever else depends on settings is told of the new ones here, by a `reconfigure` of its own.
         self._authenticator, self.settings = authenticator, settings
+        self.egress.reconfigure(settings.egress)
         self.engine.offers.replace(offer)
         self.engine.targets.reconfigure(breaker_rules(settings, offer.catalog))
         self.engine.reconfigure(
@@ -168,7 +182,7 @@ class App:
         drivers = {
             each.name: before.drivers[each.name]
             if each.name in before.drivers and not changes.touch("providers", each.name)
-            else make_driver(each)
+            else make_driver(each, self.egress)
             for each in settings.providers
         }
         return Offer(make_catalog(settings, drivers), drivers)
@@ -200,9 +214,12 @@ class App:
             lease_seconds=settings.lease,
             expire_after=settings.expire_after,
         )
-        self._soft_limits = SoftLimits(Webhook(settings.webhook_url) if settings.webhook_url else None)
+        self._soft_limits = SoftLimits(
+            Webhook(settings.webhook_url, gate=self.egress) if settings.webhook_url else None
+        )
         self._soft_limits.start()
         self._ledger = await open_ledger(storage, on_soft_limit=self._soft_limit_passed)
+        await self.declare_ceilings()
         desk = Desk(
             self._ledger,
             content_seconds=int(settings.content_retention),
@@ -218,6 +235,21 @@ class App:
         interval = self.settings.telemetry.ledger_interval
         self._gauge = LedgerGauge(self._ledger, get_totals, self.telemetry.instruments, interval)
         self._gauge.start()
+
+    async def declare_ceilings(self) -> None:
+        """Set the ceilings that the settings declare in the ledger, where there is one. Raises LedgerUnavailable."""
+        identity = self.settings.identity
+        if self._ledger is not None:
+            await declare(self._ledger, () if identity is None else identity.ceilings)
+
+    def _living_secrets(self) -> list[str]:
+        """Return the providers' keys and tokens of now and of before."""
+        return [
+            secret
+            for driver in self.engine.offers.drivers
+            if isinstance(driver, HttpDriver)
+            for secret in driver.secrets
+        ]
 
     def _soft_limit_passed(self, limit: SoftLimit) -> None:
         self.telemetry.soft_limit_passed(limit.ceiling_id, limit.percent, limit.standing)
@@ -240,13 +272,13 @@ class App:
             await asyncio.to_thread(self.exporters.close)
 
 
-def make_telemetry(settings: Settings) -> Telemetry:
+def make_telemetry(settings: Settings, living: Callable[[], Iterable[str]] = tuple) -> Telemetry:
     """Return what observes the calls of a deployment."""
     told = settings.telemetry
     return Telemetry(
         bus=EventBus(recent=told.recent_events, waiting=told.waiting_events, watchers=told.max_watchers),
         meters=Meters(told.max_series),
-        redaction=redaction_of(told.redaction, _keys(settings)),
+        redaction=redaction_of(told.redaction, _secrets(settings), living),
         sampling=sampling_of(told.sampling),
         payloads=told.tool_payloads,
         old_names=told.old_names,
@@ -255,7 +287,9 @@ def make_telemetry(settings: Settings) -> Telemetry:
     )
 
 
-def make_exporters(settings: Settings, telemetry: Telemetry) -> Exporters:
+def make_exporters(
+    settings: Settings, telemetry: Telemetry, living: Callable[[], Iterable[str]] = tuple
+) -> Exporters:
     """Begin to export. Raises OSError when Prometheus' address cannot be listened on."""
     told = settings.telemetry
     host, _, port = of_worker(told.prometheus.listen, settings.share.index).rpartition(":")
@@ -270,28 +304,31 @@ def make_exporters(settings: Settings, telemetry: Telemetry) -> Exporters:
         prometheus_host=host.strip("[]"),
         prometheus_port=int(port or 0),
     )
-    redaction = redaction_of(told.redaction, _keys(settings))
+    redaction = redaction_of(told.redaction, _secrets(settings), living)
     return Exporters(telemetry, exports, redaction, old_names=told.old_names)
 
 
-def _keys(settings: Settings) -> tuple[str, ...]:
-    secrets = (each for provider in settings.providers for each in (provider.api_key, provider.proxy))
-    return tuple(secret.reveal() for secret in secrets if secret is not None)
+def _secrets(settings: Settings) -> tuple[str, ...]:
+    """Return what stays as it is: the proxies' addresses and passwords. Keys may change, and drivers tell them."""
+    addresses = [each.proxy.reveal() for each in settings.providers if each.proxy is not None]
+    passwords = [unquote(urlsplit(address).password or "") for address in addresses]
+    webhook = settings.ledger.webhook_url
+    return tuple(filter(None, (*addresses, *passwords, webhook)))
 
 
-def make_authenticator(identity: IdentitySettings) -> CallerAuthenticator:
+def make_authenticator(identity: IdentitySettings, gate: EgressGate = OPEN_GATE) -> CallerAuthenticator:
     """Return what tells callers apart."""
     return CallerAuthenticator(
         identity.tenants,
         tokens=TokenFile(identity.tokens_file) if identity.tokens_file is not None else None,
-        jwt=_jwt_verifier(identity.jwt) if identity.jwt is not None else None,
+        jwt=_jwt_verifier(identity.jwt, gate) if identity.jwt is not None else None,
         certificates=identity.certificates,
     )
 
 
-def _jwt_verifier(jwt: JwtSettings) -> JwtVerifier:
+def _jwt_verifier(jwt: JwtSettings, gate: EgressGate) -> JwtVerifier:
     if jwt.jwks_url is not None:
-        return JwtVerifier(jwt.rules, KeySet(KeySetAddress(jwt.jwks_url, ca_file=jwt.ca_file)))
+        return JwtVerifier(jwt.rules, KeySet(KeySetAddress(jwt.jwks_url, ca_file=jwt.ca_file, gate=gate)))
     assert jwt.jwks_file is not None
     return JwtVerifier(jwt.rules, KeySet(KeySetFile(jwt.jwks_file)))
 
@@ -306,7 +343,7 @@ def make_private_server(settings: Settings, public: RpcServer) -> PrivateServer 
     return PrivateServer(address, public.gate, public.health, admin)
 
 
-def make_driver(provider: ProviderSettings) -> Driver:
+def make_driver(provider: ProviderSettings, gate: EgressGate = OPEN_GATE) -> Driver:
     """Return the driver of a provider instance."""
     if provider.kind == replay.KIND:
         return replay.ReplayDriver(provider.name, provider.scripts, provider.timeouts)
@@ -315,18 +352,36 @@ def make_driver(provider: ProviderSettings) -> Driver:
         provider.base_url,
         proxy=_proxy(provider),
         ca_file=_ca_file(provider),
+        gate=gate,
     )
     return HttpDriver(
         provider.name,
         wire,
         endpoint,
-        provider.api_key,
+        make_keys(provider, wire),
         timeouts=provider.timeouts,
         limits=provider.limits,
         resend_on_stale_connection=provider.resend_on_stale_connection,
-        authenticator=_authenticator(provider, wire),
+        authenticator=_authenticator(provider, wire, gate),
         socket_age=provider.socket_seconds,
     )
+
+
+def make_keys(provider: ProviderSettings, wire: WireFormat) -> KeyRing:
+    """Return the keys of a provider instance."""
+
+    def complain(problem: str) -> None:
+        _log.warning("a key is in trouble", provider=provider.name, reason=problem)
+
+    sources: list[KeySource] = []
+    for each in provider.keys:
+        if each.command:
+            sources.append(KeyCommand(each.command, ttl=each.ttl, complain=complain))
+        elif each.value is not None and each.file is not None:
+            sources.append(KeyFile(each.file, each.value.reveal(), complain))
+        elif each.value is not None:
+            sources.append(FixedKey(each.value))
+    return KeyRing(sources, wire.authenticate, complain=complain)
 
 
 def _proxy(provider: ProviderSettings) -> str | None:
@@ -337,15 +392,18 @@ def _ca_file(provider: ProviderSettings) -> str | None:
     return str(provider.ca_file) if provider.ca_file is not None else None
 
 
-def _authenticator(provider: ProviderSettings, wire: WireFormat) -> Authenticator | None:
+def _authenticator(provider: ProviderSettings, wire: WireFormat, gate: EgressGate) -> Authenticator | None:
     """Return what signs the instance's requests, where no key goes with them."""
     if provider.credentials:
         return GoogleCredentials(
-            provider.credentials_file, proxy=_proxy(provider), ca_file=_ca_file(provider)
+            provider.credentials_file, proxy=_proxy(provider), ca_file=_ca_file(provider), gate=gate
         )
-    if wire.authenticator is None or provider.api_key is not None or provider.region is None:
+    if wire.authenticator is None or provider.keys or provider.region is None:
         return None
-    return wire.authenticator(provider.region)
+    signer = wire.authenticator(provider.region)
+    if isinstance(signer, SigV4):
+        signer.use_gate(gate)
+    return signer
 
 
 def make_catalog(settings: Settings, drivers: dict[str, Driver]) -> Catalog:

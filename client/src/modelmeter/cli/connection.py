@@ -74,6 +74,27 @@ _CREDENTIALS = (
 )
 
 
+def add_tenant_option(command: click.Command) -> None:
+    """Let a command, or those of a group, take `--tenant`; `named_tenant` knows what it said."""
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            add_tenant_option(inner)
+        return
+    option = click.Option(
+        ["--tenant"],
+        metavar="NAME",
+        expose_value=False,
+        callback=_kept,
+        help="Whose, in place of your own tenant; for admins.",
+    )
+    command.params.insert(0, option)
+
+
+def named_tenant() -> str:
+    """Return what `--tenant` said; empty without it."""
+    return _said("tenant") or ""
+
+
 def connection_options(function: _Function) -> _Function:
     """Add `--address`, `--tls`, `--ca-file` and `--timeout` to a command, and what it proves who it is with.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from .connection import add_tenant_option
 from .ledger_calls import calls, erase, export, show
 from .ledger_limits import ceilings, halt
 from .ledger_reconcile import reconcile
@@ -16,4 +17,5 @@ def ledger() -> None:
 
 
 for _command in (calls, show, export, erase, spend, ceilings, halt, reconcile):
+    add_tenant_option(_command)
     ledger.add_command(_command)

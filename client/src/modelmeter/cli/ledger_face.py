@@ -13,7 +13,7 @@ import click
 
 from modelmeter.errors import ModelmeterError
 
-from .connection import connect
+from .connection import connect, named_tenant
 from .exits import exit_of
 from .failures import show_refusal
 
@@ -36,7 +36,7 @@ def open_ledger(address: str, *, tls: bool, ca_file: Path | None) -> Iterator[Le
     """Yield the ledger of a server; what fails is told, and ends the program with the exit code that goes with it."""
     with connect(address, tls=tls, ca_file=ca_file) as client:
         try:
-            yield client.ledger
+            yield client.ledger.of(named_tenant())
         except ModelmeterError as error:
             show_refusal(error)
             sys.exit(exit_of(error))

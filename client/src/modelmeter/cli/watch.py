@@ -13,7 +13,7 @@ from modelmeter.enums import EventSeverity
 from modelmeter.errors import ModelmeterError
 
 from . import bill
-from .connection import connect, connection_options
+from .connection import add_tenant_option, connect, connection_options, named_tenant
 from .documents import plain
 from .exits import exit_of
 from .render import show_rows
@@ -53,7 +53,7 @@ def watch(
     try:
         with (
             connect(address, tls=tls, ca_file=ca_file) as client,
-            client.events.watch(timeout=timeout or math.inf, **wanted) as batches,
+            client.events.of(named_tenant()).watch(timeout=timeout or math.inf, **wanted) as batches,
         ):
             for batch in batches:
                 if batch.lost:
@@ -94,3 +94,6 @@ def _text(value: object) -> str:
     # Control characters of a provider's word must not move the cursor of whoever watches.
     text = "".join(character if character.isprintable() else "?" for character in str(told))
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+
+
+add_tenant_option(watch)

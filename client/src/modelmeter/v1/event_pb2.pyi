@@ -75,6 +75,7 @@ class Event(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     TRACE_ID_FIELD_NUMBER: _builtins.int
     SPAN_ID_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     PROMPT_STARTED_FIELD_NUMBER: _builtins.int
     PROMPT_COMPLETED_FIELD_NUMBER: _builtins.int
     PROMPT_FAILED_FIELD_NUMBER: _builtins.int
@@ -110,6 +111,8 @@ class Event(_message.Message):
     """The W3C trace, 32 hexadecimal digits; empty for none."""
     span_id: _builtins.str
     """The span within it, 16 hexadecimal digits."""
+    tenant: _builtins.str
+    """Whose it is."""
     @_builtins.property
     def occur_time(self) -> _timestamp_pb2.Timestamp:
         """When it happened."""
@@ -195,6 +198,7 @@ class Event(_message.Message):
         run_id: _builtins.str = ...,
         trace_id: _builtins.str = ...,
         span_id: _builtins.str = ...,
+        tenant: _builtins.str = ...,
         prompt_started: Global___PromptStarted | None = ...,
         prompt_completed: Global___PromptCompleted | None = ...,
         prompt_failed: Global___PromptFailed | None = ...,
@@ -215,7 +219,7 @@ class Event(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attempt_ended", b"attempt_ended", "ceiling_reached", b"ceiling_reached", "embedding_completed", b"embedding_completed", "fact", b"fact", "halt_changed", b"halt_changed", "hosted_tool_completed", b"hosted_tool_completed", "hosted_tool_invoked", b"hosted_tool_invoked", "occur_time", b"occur_time", "prompt_completed", b"prompt_completed", "prompt_failed", b"prompt_failed", "prompt_started", b"prompt_started", "reconciled", b"reconciled", "replayed", b"replayed", "retried", b"retried", "session_ended", b"session_ended", "session_started", b"session_started", "soft_limit_passed", b"soft_limit_passed", "turn_completed", b"turn_completed", "turn_started", b"turn_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_ended", b"attempt_ended", "call_id", b"call_id", "ceiling_reached", b"ceiling_reached", "conversation_id", b"conversation_id", "embedding_completed", b"embedding_completed", "fact", b"fact", "halt_changed", b"halt_changed", "hosted_tool_completed", b"hosted_tool_completed", "hosted_tool_invoked", b"hosted_tool_invoked", "kind", b"kind", "occur_time", b"occur_time", "prompt_completed", b"prompt_completed", "prompt_failed", b"prompt_failed", "prompt_started", b"prompt_started", "reconciled", b"reconciled", "replayed", b"replayed", "retried", b"retried", "run_id", b"run_id", "session_ended", b"session_ended", "session_started", b"session_started", "severity", b"severity", "soft_limit_passed", b"soft_limit_passed", "span_id", b"span_id", "tick", b"tick", "trace_id", b"trace_id", "turn_completed", b"turn_completed", "turn_started", b"turn_started", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_ended", b"attempt_ended", "call_id", b"call_id", "ceiling_reached", b"ceiling_reached", "conversation_id", b"conversation_id", "embedding_completed", b"embedding_completed", "fact", b"fact", "halt_changed", b"halt_changed", "hosted_tool_completed", b"hosted_tool_completed", "hosted_tool_invoked", b"hosted_tool_invoked", "kind", b"kind", "occur_time", b"occur_time", "prompt_completed", b"prompt_completed", "prompt_failed", b"prompt_failed", "prompt_started", b"prompt_started", "reconciled", b"reconciled", "replayed", b"replayed", "retried", b"retried", "run_id", b"run_id", "session_ended", b"session_ended", "session_started", b"session_started", "severity", b"severity", "soft_limit_passed", b"soft_limit_passed", "span_id", b"span_id", "tenant", b"tenant", "tick", b"tick", "trace_id", b"trace_id", "turn_completed", b"turn_completed", "turn_started", b"turn_started", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_fact: _TypeAlias = _typing.Literal["prompt_started", "prompt_completed", "prompt_failed", "hosted_tool_invoked", "hosted_tool_completed", "session_started", "turn_started", "turn_completed", "session_ended", "embedding_completed", "attempt_ended", "retried", "replayed", "ceiling_reached", "soft_limit_passed", "reconciled", "halt_changed"]  # noqa: Y015
     _WhichOneofArgType_fact: _TypeAlias = _typing.Literal["fact", b"fact"]  # noqa: Y015

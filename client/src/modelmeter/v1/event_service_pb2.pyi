@@ -34,6 +34,7 @@ class EventFilter(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     MIN_SEVERITY_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """Events of this call."""
     conversation_id: _builtins.str
@@ -46,6 +47,10 @@ class EventFilter(_message.Message):
     """Events that name this model, as it was asked for."""
     min_severity: _event_pb2.EventSeverity.ValueType
     """Events of this severity or a higher one."""
+    tenant: _builtins.str
+    """Whose; empty: the caller's own tenant. Another one, or `*` for all, is for admins only, PERMISSION_DENIED for
+    everybody else.
+    """
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Kinds such as `prompt.failed`; an unknown one is INVALID_ARGUMENT."""
@@ -60,10 +65,11 @@ class EventFilter(_message.Message):
         session_id: _builtins.str = ...,
         model: _builtins.str = ...,
         min_severity: _event_pb2.EventSeverity.ValueType = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "conversation_id", b"conversation_id", "kinds", b"kinds", "min_severity", b"min_severity", "model", b"model", "run_id", b"run_id", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "conversation_id", b"conversation_id", "kinds", b"kinds", "min_severity", b"min_severity", "model", b"model", "run_id", b"run_id", "session_id", b"session_id", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -225,12 +231,17 @@ class GetInsightsRequest(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     CONVERSATION_ID_FIELD_NUMBER: _builtins.int
     RUN_ID_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Calls of this model, as the deployment names it."""
     conversation_id: _builtins.str
     """Calls of this conversation."""
     run_id: _builtins.str
     """Calls of this run."""
+    tenant: _builtins.str
+    """Whose; empty: the caller's own tenant. Another one, or `*` for all, is for admins only, PERMISSION_DENIED for
+    everybody else.
+    """
     @_builtins.property
     def window(self) -> _duration_pb2.Duration:
         """Calls that ended within this time before now; absent: all that the server remembers."""
@@ -242,10 +253,11 @@ class GetInsightsRequest(_message.Message):
         model: _builtins.str = ...,
         conversation_id: _builtins.str = ...,
         run_id: _builtins.str = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "model", b"model", "run_id", b"run_id", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "model", b"model", "run_id", b"run_id", "tenant", b"tenant", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -557,22 +557,26 @@ class GetCallRequest(_message.Message):
     CALL_ID_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """The call's id, a UUID."""
     generation: _builtins.int
     """Which purchase under the id; 0 for the newest."""
     view: Global___CallView.ValueType
     """How much is told."""
+    tenant: _builtins.str
+    """Whose; empty: the caller's own tenant. Another one is for admins only, PERMISSION_DENIED for everybody else."""
     def __init__(
         self,
         *,
         call_id: _builtins.str = ...,
         generation: _builtins.int = ...,
         view: Global___CallView.ValueType = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "generation", b"generation", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "generation", b"generation", "tenant", b"tenant", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -702,6 +706,7 @@ class ListCallsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Most calls to return, 1 to 1,000; larger values are cut to 1,000. 0: 100. Negative is INVALID_ARGUMENT. With view
     FULL at most 10 are returned. A page of large records may be shorter: only `next_page_token` says that it is the last.
@@ -710,6 +715,8 @@ class ListCallsRequest(_message.Message):
     """`next_page_token` of the page before, with the same filter; empty for the first page."""
     view: Global___CallView.ValueType
     """How much is told of each. With FULL at most 64 KiB of each answer, text and body; larger answers are left out."""
+    tenant: _builtins.str
+    """Whose; empty: the caller's own tenant. Another one is for admins only, PERMISSION_DENIED for everybody else."""
     @_builtins.property
     def filter(self) -> Global___CallFilter:
         """Which calls."""
@@ -721,10 +728,11 @@ class ListCallsRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         view: Global___CallView.ValueType = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page_size", b"page_size", "page_token", b"page_token", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page_size", b"page_size", "page_token", b"page_token", "tenant", b"tenant", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -766,19 +774,23 @@ class ReadAnswerRequest(_message.Message):
 
     CALL_ID_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """The call's id, a UUID."""
     generation: _builtins.int
     """Which purchase under the id; 0 for the newest."""
+    tenant: _builtins.str
+    """Whose; empty: the caller's own tenant. Another one is for admins only, PERMISSION_DENIED for everybody else."""
     def __init__(
         self,
         *,
         call_id: _builtins.str = ...,
         generation: _builtins.int = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "generation", b"generation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "generation", b"generation", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -887,6 +899,7 @@ class GetSpendRequest(_message.Message):
     END_TIME_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     group_by: Global___GetSpendRequest.GroupBy.ValueType
     """By what calls are told apart."""
     label: _builtins.str
@@ -899,6 +912,8 @@ class GetSpendRequest(_message.Message):
     """Most sums to return, 1 to 1,000; larger values are cut to 1,000. 0: 100. Negative is INVALID_ARGUMENT."""
     page_token: _builtins.str
     """`next_page_token` of the page before, with the same question; empty for the first page."""
+    tenant: _builtins.str
+    """Whose; empty: the caller's own tenant. Another one is for admins only, PERMISSION_DENIED for everybody else."""
     @_builtins.property
     def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only these runs, models, kinds or values of the label; at most 100, empty for all. Only with `group_by`."""
@@ -923,10 +938,11 @@ class GetSpendRequest(_message.Message):
         end_time: _timestamp_pb2.Timestamp | None = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "group_by", b"group_by", "label", b"label", "page_size", b"page_size", "page_token", b"page_token", "period", b"period", "start_time", b"start_time", "time_zone", b"time_zone", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "group_by", b"group_by", "label", b"label", "page_size", b"page_size", "page_token", b"page_token", "period", b"period", "start_time", b"start_time", "tenant", b"tenant", "time_zone", b"time_zone", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1164,6 +1180,7 @@ class Ceiling(_message.Message):
     CURRENCY_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     STANDINGS_FIELD_NUMBER: _builtins.int
+    BY_ADMIN_FIELD_NUMBER: _builtins.int
     ceiling_id: _builtins.str
     """The ledger's id of the ceiling, a UUID. Ignored when set by a caller."""
     tokens: _builtins.int
@@ -1174,6 +1191,8 @@ class Ceiling(_message.Message):
     """ISO 4217 code; required with `nano_units`, refused otherwise. Models of another currency and models without a
     price are refused under such a ceiling.
     """
+    by_admin: _builtins.bool
+    """True when an admin or the configuration set it: nobody else may replace or delete it."""
     @_builtins.property
     def subject(self) -> Global___Subject:
         """Whom it is about."""
@@ -1203,10 +1222,11 @@ class Ceiling(_message.Message):
         currency: _builtins.str = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         standings: _abc.Iterable[_error_pb2.CeilingStanding] | None = ...,
+        by_admin: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_nano_units", b"_nano_units", "_tokens", b"_tokens", "create_time", b"create_time", "nano_units", b"nano_units", "subject", b"subject", "tokens", b"tokens", "window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_nano_units", b"_nano_units", "_tokens", b"_tokens", "ceiling_id", b"ceiling_id", "create_time", b"create_time", "currency", b"currency", "nano_units", b"nano_units", "standings", b"standings", "subject", b"subject", "tokens", b"tokens", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_nano_units", b"_nano_units", "_tokens", b"_tokens", "by_admin", b"by_admin", "ceiling_id", b"ceiling_id", "create_time", b"create_time", "currency", b"currency", "nano_units", b"nano_units", "standings", b"standings", "subject", b"subject", "tokens", b"tokens", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__nano_units: _TypeAlias = _typing.Literal["nano_units"]  # noqa: Y015
     _WhichOneofArgType__nano_units: _TypeAlias = _typing.Literal["_nano_units", b"_nano_units"]  # noqa: Y015
@@ -1226,6 +1246,9 @@ class SetCeilingRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CEILING_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Whose; empty: the caller's own tenant. Another one is for admins only, PERMISSION_DENIED for everybody else."""
     @_builtins.property
     def ceiling(self) -> Global___Ceiling:
         """The ceiling."""
@@ -1234,10 +1257,11 @@ class SetCeilingRequest(_message.Message):
         self,
         *,
         ceiling: Global___Ceiling | None = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ceiling", b"ceiling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ceiling", b"ceiling"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ceiling", b"ceiling", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1274,16 +1298,20 @@ class GetCeilingRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CEILING_ID_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     ceiling_id: _builtins.str
     """Its id."""
+    tenant: _builtins.str
+    """Whose; empty: the caller's own tenant. Another one is for admins only, PERMISSION_DENIED for everybody else."""
     def __init__(
         self,
         *,
         ceiling_id: _builtins.str = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ceiling_id", b"ceiling_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ceiling_id", b"ceiling_id", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1321,19 +1349,23 @@ class ListCeilingsRequest(_message.Message):
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Most ceilings to return, 1 to 1,000; larger values are cut to 1,000. 0: 100. Negative is INVALID_ARGUMENT."""
     page_token: _builtins.str
     """`next_page_token` of the page before; empty for the first page. Anything else is INVALID_ARGUMENT."""
+    tenant: _builtins.str
+    """Whose; empty: the caller's own tenant. Another one is for admins only, PERMISSION_DENIED for everybody else."""
     def __init__(
         self,
         *,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1374,16 +1406,20 @@ class DeleteCeilingRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CEILING_ID_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     ceiling_id: _builtins.str
     """Its id."""
+    tenant: _builtins.str
+    """Whose; empty: the caller's own tenant. Another one is for admins only, PERMISSION_DENIED for everybody else."""
     def __init__(
         self,
         *,
         ceiling_id: _builtins.str = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ceiling_id", b"ceiling_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ceiling_id", b"ceiling_id", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1457,10 +1493,13 @@ class ReconcileCallRequest(_message.Message):
     CALL_ID_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     FIGURE_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """The call's id, a UUID. A call that runs is FAILED_PRECONDITION."""
     generation: _builtins.int
     """Which purchase under the id; 0 for the newest."""
+    tenant: _builtins.str
+    """Whose; empty: the caller's own tenant. Another one is for admins only, PERMISSION_DENIED for everybody else."""
     @_builtins.property
     def figure(self) -> Global___OperatorFigure:
         """The operator's figure; absent to ask the provider."""
@@ -1471,10 +1510,11 @@ class ReconcileCallRequest(_message.Message):
         call_id: _builtins.str = ...,
         generation: _builtins.int = ...,
         figure: Global___OperatorFigure | None = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["figure", b"figure"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "figure", b"figure", "generation", b"generation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "figure", b"figure", "generation", b"generation", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1518,10 +1558,13 @@ class Halt(_message.Message):
     MODE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
+    BY_ADMIN_FIELD_NUMBER: _builtins.int
     mode: Global___HaltMode.ValueType
     """How calls under way are treated."""
     reason: _builtins.str
     """Why, for those who meet it; at most 512 characters."""
+    by_admin: _builtins.bool
+    """True when an admin set it: nobody else may replace or clear it."""
     @_builtins.property
     def subject(self) -> Global___Subject:
         """Who is stopped; a run needs its id."""
@@ -1537,10 +1580,11 @@ class Halt(_message.Message):
         mode: Global___HaltMode.ValueType = ...,
         reason: _builtins.str = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
+        by_admin: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "subject", b"subject"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "mode", b"mode", "reason", b"reason", "subject", b"subject"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by_admin", b"by_admin", "create_time", b"create_time", "mode", b"mode", "reason", b"reason", "subject", b"subject"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1553,6 +1597,9 @@ class SetHaltRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HALT_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Whose; empty: the caller's own tenant. Another one is for admins only, PERMISSION_DENIED for everybody else."""
     @_builtins.property
     def halt(self) -> Global___Halt:
         """The halt."""
@@ -1561,10 +1608,11 @@ class SetHaltRequest(_message.Message):
         self,
         *,
         halt: Global___Halt | None = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["halt", b"halt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["halt", b"halt"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["halt", b"halt", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1601,6 +1649,9 @@ class ClearHaltRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SUBJECT_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Whose; empty: the caller's own tenant. Another one is for admins only, PERMISSION_DENIED for everybody else."""
     @_builtins.property
     def subject(self) -> Global___Subject:
         """Who was stopped."""
@@ -1609,10 +1660,11 @@ class ClearHaltRequest(_message.Message):
         self,
         *,
         subject: Global___Subject | None = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["subject", b"subject"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["subject", b"subject"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["subject", b"subject", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1643,19 +1695,23 @@ class ListHaltsRequest(_message.Message):
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Most halts to return, 1 to 1,000; larger values are cut to 1,000. 0: 100. Negative is INVALID_ARGUMENT."""
     page_token: _builtins.str
     """`next_page_token` of the page before; empty for the first page. Anything else is INVALID_ARGUMENT."""
+    tenant: _builtins.str
+    """Whose; empty: the caller's own tenant. Another one is for admins only, PERMISSION_DENIED for everybody else."""
     def __init__(
         self,
         *,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1698,22 +1754,26 @@ class EraseContentRequest(_message.Message):
     CALL_ID_FIELD_NUMBER: _builtins.int
     RUN_ID_FIELD_NUMBER: _builtins.int
     EVERYTHING_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """Of all generations of this call."""
     run_id: _builtins.str
     """Of all calls of this run."""
     everything: _builtins.bool
     """Of the whole tenant; must be true."""
+    tenant: _builtins.str
+    """Whose; empty: the caller's own tenant. Another one is for admins only, PERMISSION_DENIED for everybody else."""
     def __init__(
         self,
         *,
         call_id: _builtins.str = ...,
         run_id: _builtins.str = ...,
         everything: _builtins.bool = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "everything", b"everything", "run_id", b"run_id", "target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "everything", b"everything", "run_id", b"run_id", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "everything", b"everything", "run_id", b"run_id", "target", b"target", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_target: _TypeAlias = _typing.Literal["call_id", "run_id", "everything"]  # noqa: Y015
     _WhichOneofArgType_target: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015

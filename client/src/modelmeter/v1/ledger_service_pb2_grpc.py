@@ -28,7 +28,8 @@ if _version_not_supported:
 class LedgerServiceStub(object):
     """Tells what calls cost, bounds what they may cost, and makes figures truer.
 
-    Every caller sees its own tenant alone: what belongs to another one is NOT_FOUND. A bad request is
+    Every caller sees its own tenant alone: what belongs to another one is NOT_FOUND. Admins may name another one in
+    `tenant`. A bad request is
     INVALID_ARGUMENT with every mistake in a `BadRequest` detail. While the database is away every method is
     UNAVAILABLE with reason LEDGER_DOWN; on a deployment without a ledger it is FAILED_PRECONDITION with reason
     NO_LEDGER.
@@ -110,7 +111,8 @@ class LedgerServiceStub(object):
 class LedgerServiceServicer(object):
     """Tells what calls cost, bounds what they may cost, and makes figures truer.
 
-    Every caller sees its own tenant alone: what belongs to another one is NOT_FOUND. A bad request is
+    Every caller sees its own tenant alone: what belongs to another one is NOT_FOUND. Admins may name another one in
+    `tenant`. A bad request is
     INVALID_ARGUMENT with every mistake in a `BadRequest` detail. While the database is away every method is
     UNAVAILABLE with reason LEDGER_DOWN; on a deployment without a ledger it is FAILED_PRECONDITION with reason
     NO_LEDGER.
@@ -149,6 +151,9 @@ class LedgerServiceServicer(object):
 
     def SetCeiling(self, request, context):
         """Sets a ceiling. One with the same subject, window and currency is replaced and keeps its id.
+
+        Ceilings on a tenant and on its models are for admins to set, replace and delete; a tenant may set them on its own
+        runs, but for those that an admin set. All others are PERMISSION_DENIED. Whichever is lowest binds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -169,7 +174,7 @@ class LedgerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteCeiling(self, request, context):
-        """Deletes a ceiling. An unknown id is NOT_FOUND.
+        """Deletes a ceiling. An unknown id is NOT_FOUND; see `SetCeiling` for who may.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -180,7 +185,8 @@ class LedgerServiceServicer(object):
 
         Without a figure the provider is asked, where it can tell: OpenAI Responses for models that are configured as
         `recoverable`, and OpenRouter. Where it cannot, the call is FAILED_PRECONDITION with reason NOT_RECONCILABLE, and
-        the message names what would make it possible. A figure of the operator's own needs a reason. Figures only rise
+        the message names what would make it possible. A figure of the operator's own is for admins, since it gives room
+        back, and needs a reason. Figures only rise
         in certainty: an equal or a less certain one changes nothing, which is no error (`raised` is false).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -189,13 +195,16 @@ class LedgerServiceServicer(object):
 
     def SetHalt(self, request, context):
         """Stops a tenant, a run or a model. Setting it again replaces mode and reason.
+
+        Whoever is no admin may stop its own tenant and what belongs to it, and neither replace nor clear what an admin
+        stopped: PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ClearHalt(self, request, context):
-        """Clears a halt. One that is not set is NOT_FOUND.
+        """Clears a halt. One that is not set is NOT_FOUND; see `SetHalt` for who may.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -297,7 +306,8 @@ def add_LedgerServiceServicer_to_server(servicer, server):
 class LedgerService(object):
     """Tells what calls cost, bounds what they may cost, and makes figures truer.
 
-    Every caller sees its own tenant alone: what belongs to another one is NOT_FOUND. A bad request is
+    Every caller sees its own tenant alone: what belongs to another one is NOT_FOUND. Admins may name another one in
+    `tenant`. A bad request is
     INVALID_ARGUMENT with every mistake in a `BadRequest` detail. While the database is away every method is
     UNAVAILABLE with reason LEDGER_DOWN; on a deployment without a ledger it is FAILED_PRECONDITION with reason
     NO_LEDGER.

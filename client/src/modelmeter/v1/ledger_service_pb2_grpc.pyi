@@ -29,7 +29,8 @@ GRPC_VERSION: str
 class LedgerServiceStub:
     """Tells what calls cost, bounds what they may cost, and makes figures truer.
 
-    Every caller sees its own tenant alone: what belongs to another one is NOT_FOUND. A bad request is
+    Every caller sees its own tenant alone: what belongs to another one is NOT_FOUND. Admins may name another one in
+    `tenant`. A bad request is
     INVALID_ARGUMENT with every mistake in a `BadRequest` detail. While the database is away every method is
     UNAVAILABLE with reason LEDGER_DOWN; on a deployment without a ledger it is FAILED_PRECONDITION with reason
     NO_LEDGER.
@@ -52,25 +53,34 @@ class LedgerServiceStub:
     GetSpend: _grpc.UnaryUnaryMultiCallable[_ledger_service_pb2.GetSpendRequest, _ledger_service_pb2.GetSpendResponse]
     """Returns sums of what calls consumed, by run, model, kind or label, and by period."""
     SetCeiling: _grpc.UnaryUnaryMultiCallable[_ledger_service_pb2.SetCeilingRequest, _ledger_service_pb2.SetCeilingResponse]
-    """Sets a ceiling. One with the same subject, window and currency is replaced and keeps its id."""
+    """Sets a ceiling. One with the same subject, window and currency is replaced and keeps its id.
+
+    Ceilings on a tenant and on its models are for admins to set, replace and delete; a tenant may set them on its own
+    runs, but for those that an admin set. All others are PERMISSION_DENIED. Whichever is lowest binds.
+    """
     GetCeiling: _grpc.UnaryUnaryMultiCallable[_ledger_service_pb2.GetCeilingRequest, _ledger_service_pb2.GetCeilingResponse]
     """Returns a ceiling and where its subject stands. An unknown id is NOT_FOUND."""
     ListCeilings: _grpc.UnaryUnaryMultiCallable[_ledger_service_pb2.ListCeilingsRequest, _ledger_service_pb2.ListCeilingsResponse]
     """Lists the ceilings in the order of their ids."""
     DeleteCeiling: _grpc.UnaryUnaryMultiCallable[_ledger_service_pb2.DeleteCeilingRequest, _ledger_service_pb2.DeleteCeilingResponse]
-    """Deletes a ceiling. An unknown id is NOT_FOUND."""
+    """Deletes a ceiling. An unknown id is NOT_FOUND; see `SetCeiling` for who may."""
     ReconcileCall: _grpc.UnaryUnaryMultiCallable[_ledger_service_pb2.ReconcileCallRequest, _ledger_service_pb2.ReconcileCallResponse]
     """Asks for a truer figure for a call whose bill is not wholly known.
 
     Without a figure the provider is asked, where it can tell: OpenAI Responses for models that are configured as
     `recoverable`, and OpenRouter. Where it cannot, the call is FAILED_PRECONDITION with reason NOT_RECONCILABLE, and
-    the message names what would make it possible. A figure of the operator's own needs a reason. Figures only rise
+    the message names what would make it possible. A figure of the operator's own is for admins, since it gives room
+    back, and needs a reason. Figures only rise
     in certainty: an equal or a less certain one changes nothing, which is no error (`raised` is false).
     """
     SetHalt: _grpc.UnaryUnaryMultiCallable[_ledger_service_pb2.SetHaltRequest, _ledger_service_pb2.SetHaltResponse]
-    """Stops a tenant, a run or a model. Setting it again replaces mode and reason."""
+    """Stops a tenant, a run or a model. Setting it again replaces mode and reason.
+
+    Whoever is no admin may stop its own tenant and what belongs to it, and neither replace nor clear what an admin
+    stopped: PERMISSION_DENIED.
+    """
     ClearHalt: _grpc.UnaryUnaryMultiCallable[_ledger_service_pb2.ClearHaltRequest, _ledger_service_pb2.ClearHaltResponse]
-    """Clears a halt. One that is not set is NOT_FOUND."""
+    """Clears a halt. One that is not set is NOT_FOUND; see `SetHalt` for who may."""
     ListHalts: _grpc.UnaryUnaryMultiCallable[_ledger_service_pb2.ListHaltsRequest, _ledger_service_pb2.ListHaltsResponse]
     """Lists the halts that are set."""
     EraseContent: _grpc.UnaryUnaryMultiCallable[_ledger_service_pb2.EraseContentRequest, _ledger_service_pb2.EraseContentResponse]
@@ -84,7 +94,8 @@ class LedgerServiceStub:
 class LedgerServiceAsyncStub(LedgerServiceStub):
     """Tells what calls cost, bounds what they may cost, and makes figures truer.
 
-    Every caller sees its own tenant alone: what belongs to another one is NOT_FOUND. A bad request is
+    Every caller sees its own tenant alone: what belongs to another one is NOT_FOUND. Admins may name another one in
+    `tenant`. A bad request is
     INVALID_ARGUMENT with every mistake in a `BadRequest` detail. While the database is away every method is
     UNAVAILABLE with reason LEDGER_DOWN; on a deployment without a ledger it is FAILED_PRECONDITION with reason
     NO_LEDGER.
@@ -104,25 +115,34 @@ class LedgerServiceAsyncStub(LedgerServiceStub):
     GetSpend: _aio.UnaryUnaryMultiCallable[_ledger_service_pb2.GetSpendRequest, _ledger_service_pb2.GetSpendResponse]  # type: ignore[assignment]
     """Returns sums of what calls consumed, by run, model, kind or label, and by period."""
     SetCeiling: _aio.UnaryUnaryMultiCallable[_ledger_service_pb2.SetCeilingRequest, _ledger_service_pb2.SetCeilingResponse]  # type: ignore[assignment]
-    """Sets a ceiling. One with the same subject, window and currency is replaced and keeps its id."""
+    """Sets a ceiling. One with the same subject, window and currency is replaced and keeps its id.
+
+    Ceilings on a tenant and on its models are for admins to set, replace and delete; a tenant may set them on its own
+    runs, but for those that an admin set. All others are PERMISSION_DENIED. Whichever is lowest binds.
+    """
     GetCeiling: _aio.UnaryUnaryMultiCallable[_ledger_service_pb2.GetCeilingRequest, _ledger_service_pb2.GetCeilingResponse]  # type: ignore[assignment]
     """Returns a ceiling and where its subject stands. An unknown id is NOT_FOUND."""
     ListCeilings: _aio.UnaryUnaryMultiCallable[_ledger_service_pb2.ListCeilingsRequest, _ledger_service_pb2.ListCeilingsResponse]  # type: ignore[assignment]
     """Lists the ceilings in the order of their ids."""
     DeleteCeiling: _aio.UnaryUnaryMultiCallable[_ledger_service_pb2.DeleteCeilingRequest, _ledger_service_pb2.DeleteCeilingResponse]  # type: ignore[assignment]
-    """Deletes a ceiling. An unknown id is NOT_FOUND."""
+    """Deletes a ceiling. An unknown id is NOT_FOUND; see `SetCeiling` for who may."""
     ReconcileCall: _aio.UnaryUnaryMultiCallable[_ledger_service_pb2.ReconcileCallRequest, _ledger_service_pb2.ReconcileCallResponse]  # type: ignore[assignment]
     """Asks for a truer figure for a call whose bill is not wholly known.
 
     Without a figure the provider is asked, where it can tell: OpenAI Responses for models that are configured as
     `recoverable`, and OpenRouter. Where it cannot, the call is FAILED_PRECONDITION with reason NOT_RECONCILABLE, and
-    the message names what would make it possible. A figure of the operator's own needs a reason. Figures only rise
+    the message names what would make it possible. A figure of the operator's own is for admins, since it gives room
+    back, and needs a reason. Figures only rise
     in certainty: an equal or a less certain one changes nothing, which is no error (`raised` is false).
     """
     SetHalt: _aio.UnaryUnaryMultiCallable[_ledger_service_pb2.SetHaltRequest, _ledger_service_pb2.SetHaltResponse]  # type: ignore[assignment]
-    """Stops a tenant, a run or a model. Setting it again replaces mode and reason."""
+    """Stops a tenant, a run or a model. Setting it again replaces mode and reason.
+
+    Whoever is no admin may stop its own tenant and what belongs to it, and neither replace nor clear what an admin
+    stopped: PERMISSION_DENIED.
+    """
     ClearHalt: _aio.UnaryUnaryMultiCallable[_ledger_service_pb2.ClearHaltRequest, _ledger_service_pb2.ClearHaltResponse]  # type: ignore[assignment]
-    """Clears a halt. One that is not set is NOT_FOUND."""
+    """Clears a halt. One that is not set is NOT_FOUND; see `SetHalt` for who may."""
     ListHalts: _aio.UnaryUnaryMultiCallable[_ledger_service_pb2.ListHaltsRequest, _ledger_service_pb2.ListHaltsResponse]  # type: ignore[assignment]
     """Lists the halts that are set."""
     EraseContent: _aio.UnaryUnaryMultiCallable[_ledger_service_pb2.EraseContentRequest, _ledger_service_pb2.EraseContentResponse]  # type: ignore[assignment]
@@ -135,7 +155,8 @@ class LedgerServiceAsyncStub(LedgerServiceStub):
 class LedgerServiceServicer(metaclass=_abc_1.ABCMeta):
     """Tells what calls cost, bounds what they may cost, and makes figures truer.
 
-    Every caller sees its own tenant alone: what belongs to another one is NOT_FOUND. A bad request is
+    Every caller sees its own tenant alone: what belongs to another one is NOT_FOUND. Admins may name another one in
+    `tenant`. A bad request is
     INVALID_ARGUMENT with every mistake in a `BadRequest` detail. While the database is away every method is
     UNAVAILABLE with reason LEDGER_DOWN; on a deployment without a ledger it is FAILED_PRECONDITION with reason
     NO_LEDGER.
@@ -183,7 +204,11 @@ class LedgerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _ledger_service_pb2.SetCeilingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_ledger_service_pb2.SetCeilingResponse, _abc.Awaitable[_ledger_service_pb2.SetCeilingResponse]]:
-        """Sets a ceiling. One with the same subject, window and currency is replaced and keeps its id."""
+        """Sets a ceiling. One with the same subject, window and currency is replaced and keeps its id.
+
+        Ceilings on a tenant and on its models are for admins to set, replace and delete; a tenant may set them on its own
+        runs, but for those that an admin set. All others are PERMISSION_DENIED. Whichever is lowest binds.
+        """
 
     @_abc_1.abstractmethod
     def GetCeiling(
@@ -207,7 +232,7 @@ class LedgerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _ledger_service_pb2.DeleteCeilingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_ledger_service_pb2.DeleteCeilingResponse, _abc.Awaitable[_ledger_service_pb2.DeleteCeilingResponse]]:
-        """Deletes a ceiling. An unknown id is NOT_FOUND."""
+        """Deletes a ceiling. An unknown id is NOT_FOUND; see `SetCeiling` for who may."""
 
     @_abc_1.abstractmethod
     def ReconcileCall(
@@ -219,7 +244,8 @@ class LedgerServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Without a figure the provider is asked, where it can tell: OpenAI Responses for models that are configured as
         `recoverable`, and OpenRouter. Where it cannot, the call is FAILED_PRECONDITION with reason NOT_RECONCILABLE, and
-        the message names what would make it possible. A figure of the operator's own needs a reason. Figures only rise
+        the message names what would make it possible. A figure of the operator's own is for admins, since it gives room
+        back, and needs a reason. Figures only rise
         in certainty: an equal or a less certain one changes nothing, which is no error (`raised` is false).
         """
 
@@ -229,7 +255,11 @@ class LedgerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _ledger_service_pb2.SetHaltRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_ledger_service_pb2.SetHaltResponse, _abc.Awaitable[_ledger_service_pb2.SetHaltResponse]]:
-        """Stops a tenant, a run or a model. Setting it again replaces mode and reason."""
+        """Stops a tenant, a run or a model. Setting it again replaces mode and reason.
+
+        Whoever is no admin may stop its own tenant and what belongs to it, and neither replace nor clear what an admin
+        stopped: PERMISSION_DENIED.
+        """
 
     @_abc_1.abstractmethod
     def ClearHalt(
@@ -237,7 +267,7 @@ class LedgerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _ledger_service_pb2.ClearHaltRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_ledger_service_pb2.ClearHaltResponse, _abc.Awaitable[_ledger_service_pb2.ClearHaltResponse]]:
-        """Clears a halt. One that is not set is NOT_FOUND."""
+        """Clears a halt. One that is not set is NOT_FOUND; see `SetHalt` for who may."""
 
     @_abc_1.abstractmethod
     def ListHalts(

@@ -93,6 +93,8 @@ class _SessionEndReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sess
     """This server is shutting down."""
     SESSION_END_REASON_DEADLINE: _SessionEndReason.ValueType  # 7
     """The deadline of the RPC is near."""
+    SESSION_END_REASON_CREDENTIAL_ENDED: _SessionEndReason.ValueType  # 8
+    """What let the caller in is good no longer: its token was revoked or has expired."""
 
 class SessionEndReason(_SessionEndReason, metaclass=_SessionEndReasonEnumTypeWrapper):
     """Why a session ended."""
@@ -113,6 +115,8 @@ SESSION_END_REASON_DRAIN: SessionEndReason.ValueType  # 6
 """This server is shutting down."""
 SESSION_END_REASON_DEADLINE: SessionEndReason.ValueType  # 7
 """The deadline of the RPC is near."""
+SESSION_END_REASON_CREDENTIAL_ENDED: SessionEndReason.ValueType  # 8
+"""What let the caller in is good no longer: its token was revoked or has expired."""
 Global___SessionEndReason: _TypeAlias = SessionEndReason  # noqa: Y015
 
 @_typing.final

@@ -80,6 +80,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and (ne (toString $provider.kind) "replay") (not $tls) (not $.Values.allowInsecure) -}}
 {{- fail (printf "provider %s would be reachable without TLS: set tls.existingSecret, or allowInsecure: true if a mesh encrypts" $name) -}}
 {{- end -}}
+{{- if and (ne (toString $provider.kind) "replay") (not (hasKey $config "identity")) (not $server.allow_anonymous) -}}
+{{- fail (printf "provider %s would be open to whoever reaches the pod: add [identity] to config, or [server] allow_anonymous = true" $name) -}}
+{{- end -}}
 {{- end -}}
 {{- if and (hasKey $config "identity") (not (dig "identity" "open_health" false $config)) (not .Values.probes.privatePort) -}}
 {{- fail "config: probes send no token: set identity.open_health = true, or use a private listener and probes.privatePort" -}}

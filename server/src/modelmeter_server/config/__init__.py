@@ -9,6 +9,7 @@ from .secret import Secret
 from .settings import (
     IdentitySettings,
     JwtSettings,
+    KeySettings,
     LedgerSettings,
     ModelSettings,
     ProviderSettings,
@@ -22,6 +23,7 @@ __all__ = [
     "ConfigError",
     "IdentitySettings",
     "JwtSettings",
+    "KeySettings",
     "LedgerSettings",
     "Mistake",
     "ModelSettings",

@@ -51,6 +51,7 @@ OVERRIDES = (
     Override("MODELMETER_DRAIN_DELAY_SECONDS", ("server", "drain_delay_seconds"), _number),
     Override("MODELMETER_WORKERS", ("server", "workers"), _integer),
     Override("MODELMETER_MAX_CONCURRENT_CALLS", ("server", "max_concurrent_calls"), _integer),
+    Override("MODELMETER_ALLOW_ANONYMOUS", ("server", "allow_anonymous"), _flag),
     Override("MODELMETER_ALLOW_INSECURE", ("server", "allow_insecure"), _flag),
     Override("MODELMETER_LEDGER_URL", ("ledger", "url"), str.strip),  # secrets often end with a line
     Override("MODELMETER_LOG_LEVEL", ("server", "log_level"), str.lower),

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .tables import Table
 
-_KEY_FILE_LIMIT = 64 * 1024
-
 
 def readable_file(table: Table, key: str, name: str | None, folder: Path) -> Path | None:
     """Return the absolute path of a file that can be read; note a mistake and return `None` otherwise."""
     if name is None:
         return None
-    path = folder / Path(name).expanduser()
+    if "\0" in name:
+        table.mistake(key, "is no path: it holds a NUL character", "correct the path")
+        return None
+    try:
+        path = folder / Path(name).expanduser()
+    except RuntimeError:
+        table.mistake(key, "begins with the home of an unknown user", "correct the path")
+        return None
     table.names_file(key, path)
     try:
         with path.open("rb") as file:
@@ -35,12 +40,6 @@ def digest(path: Path) -> bytes:
             return hashlib.file_digest(file, "sha256").digest()
     except OSError:
         return b""
-
-
-def read_secret_file(path: Path) -> str:
-    """Return the text of a file that holds one key, without the white space around it."""
-    with path.open("rb") as file:
-        return file.read(_KEY_FILE_LIMIT).decode("utf-8", "replace").strip()
 
 
 def certificate_problem(certificate: Path, key: Path) -> str | None:

@@ -6,6 +6,8 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import msgspec
+
 from modelmeter_server.core.requests import Sensitivity
 from modelmeter_server.core.tenants import ANY_MODEL, Tenant
 from modelmeter_server.identity.jwt_verifier import JwtRules
@@ -14,6 +16,7 @@ from modelmeter_server.identity.token_file import TokenFile, TokenFileError
 from modelmeter_server.rpc.listen import is_loopback
 
 from .call_limits import read_limits
+from .ceilings import read_ceilings
 from .files import readable_file, trust_problem
 from .mistakes import did_you_mean
 from .sensitivity import read_sensitivity
@@ -23,7 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from .settings import ModelSettings, ProviderSettings, RouteSettings
+    from modelmeter_server.core.ceilings import Ceiling
+
+    from .settings import ModelSettings, ProviderSettings, RouteSettings, ServerSettings
     from .tables import Table
 
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -58,9 +63,11 @@ def read_identity(
 ) -> IdentitySettings | None:
     """Read both sections; `None` without them: then nobody is asked who they are."""
     tenants: list[Tenant] = []
+    ceilings: list[Ceiling] = []
     certificates: dict[str, str] = {}
     for table in root.named_tables("tenants"):
         tenants.append(_read_tenant(table, models))
+        ceilings += read_ceilings(table)
         for name in _read_certificates(table, certificates, asks_for_certificates=asks_for_certificates):
             certificates[name] = table.name
         table.close()
@@ -76,7 +83,23 @@ def read_identity(
     identity = root.table("identity")
     if not tenants:
         identity.mistake(None, "lets nobody in: there is no tenant", "add [tenants.NAME]")
-    return _read_section(identity, folder, tuple(tenants), certificates)
+    settings = _read_section(identity, folder, tuple(tenants), certificates)
+    return msgspec.structs.replace(settings, ceilings=tuple(ceilings))
+
+
+def check_strangers(root: Table, server: ServerSettings, identity: IdentitySettings | None) -> None:
+    """Note addresses on which everybody would be an admin although nobody said that this is meant."""
+    if identity is not None or "identity" in root or server.allow_anonymous:
+        return
+    if server.tls is None and not server.allow_insecure:
+        return  # such an address is a mistake already
+    for address in server.listen:
+        if not is_loopback(address):
+            root.table("server").mistake(
+                "listen",
+                f"other machines can reach {address}, and without [identity] everybody there is an admin",
+                "add [identity], or allow_anonymous = true if something else decides who gets here",
+            )
 
 
 def _read_section(
@@ -150,6 +173,9 @@ def _read_certificates(
 def _read_tokens_file(table: Table, folder: Path) -> Path | None:
     name = table.text("tokens_file")
     if name is None:
+        return None
+    if "\0" in name:
+        table.mistake("tokens_file", "is no path: it holds a NUL character", "correct the path")
         return None
     path = folder / name
     if not path.parent.is_dir():

@@ -13,16 +13,17 @@ from modelmeter_server.core.shares import Share
 
 from .addresses import HIGHEST_PORT, last_port
 from .builtin import with_replay
+from .egress import check_addresses, read_egress
 from .environment import CONFIG_VARIABLE, overrides
 from .files import digest
-from .identity import KnownModels, read_identity
+from .identity import KnownModels, check_strangers, read_identity
 from .ledger import read_ledger
 from .mistakes import ConfigError, Mistake, Mistakes
 from .models import ModelReader
 from .positions import KeyPath, SourceLines
 from .providers import ProviderReader
 from .server import read_server
-from .settings import NamedFile, Settings
+from .settings import NO_LEDGER, NamedFile, Settings
 from .tables import Table
 from .targets import TARGETS, RouteReader
 from .telemetry import read_telemetry
@@ -123,8 +124,7 @@ def _settings(
     if last_port(telemetry.prometheus.listen, server.workers) > HIGHEST_PORT:
         problem = f"{server.workers} workers need as many ports from {telemetry.prometheus.listen} on"
         root.table("telemetry").table("prometheus").mistake("listen", problem, "choose a lower port")
-    root.close()
-    return Settings(
+    settings = Settings(
         server=server,
         ledger=ledger,
         providers=usable,
@@ -132,7 +132,16 @@ def _settings(
         routes=routes,
         telemetry=telemetry,
         identity=identity,
+        egress=read_egress(root),
     )
+    check_addresses(root, settings)
+    if from_file:  # without one it is the embedded provider, which costs nothing
+        check_strangers(root, server, identity)
+    if identity is not None and identity.ceilings and ledger.url == NO_LEDGER:
+        fix = "remove the ceilings, or let [ledger] keep a ledger"
+        root.mistake("tenants", "ceilings need a ledger, and this deployment keeps none", fix)
+    root.close()
+    return settings
 
 
 def _read(file: Path) -> str:

@@ -18,7 +18,8 @@ from modelmeter_server.drivers.plugin import DriverPlugin, SettingError
 from .breaker import read_breaker
 from .call_limits import MOST_CALLS, optional_integer
 from .dialects import default_dialect, read_dialect
-from .files import read_secret_file, readable_file, trust_problem
+from .files import readable_file, trust_problem
+from .keys import KeyReader, has_key, refuse_key
 from .kinds import SUPPORTED, ProviderKind, foreign_kind
 from .mistakes import choices, did_you_mean
 from .plugins import PluginRefused, distributions, installed_kinds, load_plugin, wire_format_of
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
     from .tables import Table
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_CONVENTIONAL_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
-# What an HTTP header may carry.
-_KEY = re.compile(r"[!-~]+")
 _REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d{1,2}")
 _MOST = 2**31 - 1
 
@@ -53,6 +51,7 @@ class ProviderReader:
         """Relative paths start at `folder`. With `environ` of `None` keys are left unread and unchecked."""
         self._environ = environ
         self._folder = folder
+        self._keys = KeyReader(environ, folder)
 
     def read(self, table: Table) -> ProviderSettings | None:
         """Return one instance, or `None` when it has no usable kind; its mistakes are noted."""
@@ -73,7 +72,7 @@ class ProviderReader:
 
     def _judge_without_kind(self, table: Table) -> None:
         # What else may stand here depends on the kind; a key in the file and an address that is none never do.
-        _refuse_key(table, "PROVIDER_API_KEY")
+        refuse_key(table, "PROVIDER_API_KEY")
         if "base_url" in table:
             self._read_base_url(table, default="")
 
@@ -103,7 +102,7 @@ class ProviderReader:
             "wire": None if kind.plugin is None else _read_settings(table, kind.plugin),
             "settings": {} if kind.plugin is None else table.peek("settings") or {},
             "base_url": self._read_base_url(table, address).replace("{region}", region or ""),
-            "api_key": self._read_key(table, kind),
+            "keys": self._keys.read(table, kind, needed=not _needs_no_key(table, kind)),
             **(self._read_credentials(table, kind) if kind.credentials else {}),
             "region": region,
             "limits": _read_bounds(table.table("limits"), Limits()),
@@ -119,9 +118,9 @@ class ProviderReader:
         if region is not None and not _REGION.fullmatch(region):
             table.mistake("region", "is not the name of a region", 'write one such as "eu-central-1"')
             return None
-        if region is None and not (_has_key(table) and "base_url" in table):
+        if region is None and not (has_key(table) and "base_url" in table):
             table.mistake(None, 'lacks "region"', 'write one such as region = "eu-central-1"')
-        if not _has_key(table) and self._environ is not None and not can_sign():
+        if not has_key(table) and self._environ is not None and not can_sign():
             table.mistake(None, "signs with AWS credentials, which need botocore", f'pip install "{EXTRA}"')
         return region
 
@@ -148,22 +147,6 @@ class ProviderReader:
             table.mistake("ca_file", problem, "give a PEM file of certificates")
         return path
 
-    def _read_key(self, table: Table, kind: ProviderKind) -> Secret | None:
-        advice = _key_advice(kind.key_example)
-        if _refuse_key(table, kind.key_example):
-            return None
-        variable, file = table.text("api_key_env"), table.text("api_key_file")
-        if variable is not None and file is not None:
-            table.mistake("api_key_file", "there are two sources for one key", "remove this or api_key_env")
-        elif variable is None and file is None and not _needs_no_key(table, kind):
-            table.mistake(None, "has no key", f"{advice}, or api_key_file")
-        if self._environ is None:
-            return None
-        if variable is not None:
-            return self._checked_key(table, "api_key_env", self._key_from_variable(table, variable))
-        path = readable_file(table, "api_key_file", file, self._folder)
-        return self._checked_key(table, "api_key_file", read_secret_file(path)) if path else None
-
     def _read_credentials(self, table: Table, kind: ProviderKind) -> dict[str, Any]:
         """Return what takes the place of a key."""
         name = table.choice("credentials", kind.credentials, "")
@@ -173,7 +156,7 @@ class ProviderReader:
                 fix = f'write credentials = "{kind.credentials[0]}", or remove it'
                 table.mistake("credentials_file", "goes with credentials", fix)
             return {}
-        if _has_key(table):
+        if has_key(table):
             table.mistake("credentials", "there are two ways to authenticate", "remove this or the key")
         if self._environ is not None and not google_credentials.can_fetch():
             fix = f'pip install "{google_credentials.EXTRA}"'
@@ -182,32 +165,6 @@ class ProviderReader:
             fix = "give the JSON file of a service account's key; other kinds belong to the environment"
             table.mistake("credentials_file", problem, fix)
         return {"credentials": name, "credentials_file": path}
-
-    def _key_from_variable(self, table: Table, variable: str) -> str | None:
-        assert self._environ is not None
-        value = self._environ.get(variable, "").strip()
-        if value:
-            return value
-        # Whoever pasted the key itself here must not find it in a log.
-        name = f" {variable}" if _CONVENTIONAL_VARIABLE.fullmatch(variable) else " that it names"
-        table.mistake(
-            "api_key_env", f"the environment variable{name} is not set", "set it, or use api_key_file"
-        )
-        return None
-
-    def _checked_key(self, table: Table, key: str, value: str | None) -> Secret | None:
-        if value is None:
-            return None
-        if not _KEY.fullmatch(value):
-            table.mistake(
-                key, "what it names holds no key", "store the bare key: one word of printable ASCII"
-            )
-            return None
-        return Secret(value)
-
-
-def _has_key(table: Table) -> bool:
-    return "api_key_env" in table or "api_key_file" in table
 
 
 def _needs_no_key(table: Table, kind: ProviderKind) -> bool:
@@ -219,14 +176,6 @@ def _read_dialect(table: Table, kind: ProviderKind) -> Dialect | None:
     if not kind.has_dialects:
         return None
     return read_dialect(table) or default_dialect(has_base_url="base_url" in table)
-
-
-def _refuse_key(table: Table, example: str) -> bool:
-    return table.refuse("api_key", "a key may not stand in the file", _key_advice(example))
-
-
-def _key_advice(example: str) -> str:
-    return f'put the key into the environment and write api_key_env = "{example}"'
 
 
 def _read_kind(table: Table) -> tuple[ProviderKind | None, ProviderKind | None]:

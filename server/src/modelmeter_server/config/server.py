@@ -49,6 +49,7 @@ def read_server(table: Table, folder: Path) -> ServerSettings:
         max_sessions=table.integer("max_sessions", DEFAULTS.max_sessions, least=1, most=1_000_000),
         session_idle_seconds=table.seconds("session_idle_seconds", DEFAULTS.session_idle_seconds),
         session_age_seconds=table.seconds("session_age_seconds", DEFAULTS.session_age_seconds),
+        allow_anonymous=table.flag("allow_anonymous", default=DEFAULTS.allow_anonymous),
         allow_insecure=allow_insecure,
         tls=tls,
         log_level=table.choice("log_level", LEVELS, DEFAULTS.log_level),

@@ -18,7 +18,9 @@ from modelmeter_server.core.call_limits import (
     AdmissionLimits,
     CallLimits,
 )
+from modelmeter_server.core.ceilings import Ceiling
 from modelmeter_server.core.dialects import Dialect
+from modelmeter_server.core.egress import Egress
 from modelmeter_server.core.models import Capabilities, ModelSpec, OnCancel, Strategy, Task
 from modelmeter_server.core.pricing import PriceTable
 from modelmeter_server.core.redaction import ToolRule
@@ -37,6 +39,7 @@ from modelmeter_server.drivers.bedrock import capabilities_of
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
 from modelmeter_server.drivers.http_driver import WireFormat
 from modelmeter_server.drivers.instance import CONNECTION_AGE
+from modelmeter_server.drivers.keys.command import TTL
 from modelmeter_server.drivers.replay.book import ScriptBook
 from modelmeter_server.engine.breaker import BreakerRules
 from modelmeter_server.engine.reading import SLOW_READER_SECONDS, STREAM_BUFFER_BYTES
@@ -92,6 +95,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a session may wait for its next turn."""
     session_age_seconds: float = 86_400.0
     """How old a session may become; it ends between turns."""
+    allow_anonymous: bool = False
+    """Let everybody in as an admin on addresses that other machines can reach, where nobody is asked who they are."""
     allow_insecure: bool = False
     """Serve without TLS on addresses that other machines can reach."""
     tls: TlsFiles | None = None
@@ -127,6 +132,23 @@ class LedgerSettings(msgspec.Struct, frozen=True, kw_only=True):
         return f"LedgerSettings(durability={self.durability!r}, replay_only={self.replay_only!r}, ...)"
 
 
+class KeySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One key of a provider instance, and where it is from."""
+
+    value: Secret | None = None
+    """As the environment or the file held it at start; `None` for a command, which is run when it is needed."""
+    file: Path | None = None
+    """Where it is read again once the file changes."""
+    command: tuple[str, ...] = ()
+    """The program that prints it, and its arguments."""
+    ttl: float = TTL
+    """Seconds after which the program is asked again."""
+
+    def __repr__(self) -> str:
+        """Show no argument: one may be a secret."""
+        return f"KeySettings(file={self.file!r}, command={self.command[:1]!r}, value={self.value!r})"
+
+
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A provider instance: one endpoint, one set of credentials."""
 
@@ -136,7 +158,8 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One of `config.kinds.SUPPORTED`, or the kind of an installed driver."""
     base_url: str = ""
     """Origin and base path; empty for `replay`."""
-    api_key: Secret | None = None
+    keys: tuple[KeySettings, ...] = ()
+    """One or several, of which each request goes with one; none where no key is sent."""
     credentials: str = ""
     """What takes the place of a key: `google`, or nothing."""
     credentials_file: Path | None = None
@@ -311,6 +334,8 @@ class IdentitySettings(msgspec.Struct, frozen=True, kw_only=True):
     jwt: JwtSettings | None = None
     certificates: dict[str, str] = {}
     """Names of client certificates, such as `dns:agent.internal`, and the tenant of each."""
+    ceilings: tuple[Ceiling, ...] = ()
+    """What bounds the tenants from the start, without ids."""
     open_health: bool = False
     """Answer the health service to anybody."""
     open_reflection: bool = False
@@ -418,6 +443,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     routes: tuple[RouteSettings, ...] = ()
     """The models with targets, in the order of the file; no name is among those of `models`."""
     telemetry: TelemetrySettings = TelemetrySettings()
+    egress: Egress | None = None
+    """`None`: every host may be connected to."""
     identity: IdentitySettings | None = None
     """`None`: whoever reaches the server is let in."""
     share: Share = Share()

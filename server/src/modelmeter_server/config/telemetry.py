@@ -21,7 +21,7 @@ from .settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from .tables import Table
 
@@ -165,8 +165,13 @@ def sampling_of(settings: SamplingSettings) -> Sampling:
     return Sampling(rate=settings.rate, rates=rates, key=settings.key.encode())
 
 
-def redaction_of(settings: RedactionSettings, secrets: tuple[str, ...]) -> Redaction:
-    """Return the rules by which events are redacted; `secrets` are the deployment's own keys."""
+def redaction_of(
+    settings: RedactionSettings, secrets: tuple[str, ...], living: Callable[[], Iterable[str]] = tuple
+) -> Redaction:
+    """Return the rules by which events are redacted.
+
+    `secrets` are the deployment's own, `living` tells those that change while it runs.
+    """
     key = settings.hash_key_env
     return Redaction(
         tools=settings.tools,
@@ -174,4 +179,5 @@ def redaction_of(settings: RedactionSettings, secrets: tuple[str, ...]) -> Redac
         hashed=compiled(settings.hashed),
         hash_key=key.reveal().encode() if key is not None else b"",
         secrets=secrets,
+        living=living,
     )

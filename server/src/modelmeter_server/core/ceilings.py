@@ -71,6 +71,8 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     currency: str = ""
     """ISO 4217; required with `nano_units`, empty otherwise."""
     created_at: int = 0
+    by_admin: bool = True
+    """Whether an admin or the configuration set it; nobody else may replace or delete it then."""
 
 
 class Amount(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,3 +124,5 @@ class Halt(msgspec.Struct, frozen=True, kw_only=True):
     mode: HaltMode = HaltMode.ADMISSION
     reason: str = ""
     since: int = 0
+    by_admin: bool = True
+    """Whether an admin set it; nobody else may replace or clear it then."""

@@ -8,17 +8,15 @@ the end of a cut text is not recognised.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from enum import Enum, unique
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from .events import Payload
 from .text import REDACTED, cut_utf8, scrub, well_formed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 PAYLOAD_BYTES: Final = 4_096
 """UTF-8 bytes of one payload in an event; the full text of an answer is the ledger's to keep."""
@@ -77,7 +75,9 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True):
     hash_key: bytes = b""
     """Keeps short values from being guessed out of their hashes."""
     secrets: tuple[str, ...] = ()
-    """The deployment's own keys, taken out wherever they stand."""
+    """The deployment's own secrets, taken out wherever they stand."""
+    living: Callable[[], Iterable[str]] = tuple
+    """Tells those that change: the providers' keys of now and of before."""
     payload_bytes: int = PAYLOAD_BYTES
 
     def __repr__(self) -> str:
@@ -86,7 +86,7 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True):
 
     def clean(self, text: str) -> str:
         """Return the text, made well-formed, with nothing in it that a rule takes out."""
-        text = scrub(without_keys(well_formed(text)), self.secrets)
+        text = scrub(without_keys(well_formed(text)), (*self.secrets, *self.living()))
         for pattern in self.patterns:
             text = pattern.sub(REDACTED, text)
         for pattern in self.hashed:

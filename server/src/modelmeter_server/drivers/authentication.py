@@ -9,9 +9,10 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from modelmeter_server.core.outcomes import Cause, Stage
+from modelmeter_server.core.errors import Failure, failure
+from modelmeter_server.core.outcomes import Cause, Code, Kind, Stage
 
-from .http import ExchangeEnd, Fault
+from .http import ExchangeEnd, Fault, egress_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,6 +38,13 @@ class CredentialsError(Exception):
         super().__init__(message)
         self.is_lasting = is_lasting
         """No repetition mends it: somebody has to change the deployment."""
+
+
+class EgressRefused(CredentialsError):
+    """The deployment may not connect to where its credentials are; the message says to which host."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, is_lasting=True)
 
 
 class Authenticator(Protocol):
@@ -144,3 +152,12 @@ def _not_sent(fault: Fault, cause: Cause, detail: str) -> ExchangeEnd:
         reused=False,
         request_written=False,
     )
+
+
+def without_credentials(error: CredentialsError) -> Failure:
+    """Nothing was sent: what a provider would refuse with 401, or a service of ours that could not be asked."""
+    if isinstance(error, EgressRefused):
+        return egress_refusal(str(error))
+    if error.is_lasting:
+        return failure(Kind.REFUSED, str(error), cause=Cause.LIMIT, code=Code.FAILED_PRECONDITION)
+    return failure(Kind.UNREACHABLE, str(error), cause=Cause.NETWORK)

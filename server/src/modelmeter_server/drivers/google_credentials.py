@@ -10,7 +10,9 @@ import time
 from calendar import timegm
 from typing import TYPE_CHECKING, Any, Final
 
-from .authentication import CredentialsError
+from .authentication import CredentialsError, EgressRefused
+from .file_watch import FileWatch
+from .http import OPEN_GATE, ConnectError, EgressGate
 from .renewal import Renewal
 from .token_request import TokenRequest
 
@@ -77,14 +79,20 @@ class GoogleCredentials:
     """
 
     def __init__(
-        self, file: Path | None = None, *, proxy: str | None = None, ca_file: str | None = None
+        self,
+        file: Path | None = None,
+        *,
+        proxy: str | None = None,
+        ca_file: str | None = None,
+        gate: EgressGate = OPEN_GATE,
     ) -> None:
         """Fetch nothing yet. Without a `file` of a service account the Application Default Credentials are used.
 
         `proxy` and `ca_file` hold for the way to the token endpoint, as for that to the provider.
         """
         self._file = file
-        self._request = TokenRequest(proxy=proxy, ca_file=ca_file)
+        self._watch = FileWatch([] if file is None else [file])
+        self._request = TokenRequest(proxy=proxy, ca_file=ca_file, gate=gate)
         self._credentials: Any = None
         self._renewal = Renewal(self._fetch)
         self._before = ""
@@ -117,10 +125,13 @@ class GoogleCredentials:
     def _fetch(self) -> _Token:
         """Return a new token; runs in a thread. Raises CredentialsError."""
         try:
-            credentials = self._credentials or self._find()
+            credentials = self._known() or self._find()
             credentials.refresh(self._request)
             token = _token(credentials)
         except Exception as error:
+            shut = next((each for each in _causes(error) if isinstance(each, ConnectError)), None)
+            if shut is not None:
+                raise EgressRefused(shut.detail) from error
             lasting = _is_lasting(error)
             # A key that was replaced is read anew; so is what the environment names by now.
             self._credentials = None if lasting else self._credentials
@@ -128,6 +139,16 @@ class GoogleCredentials:
         self._credentials = credentials
         self._before = self._renewal.value.value if self._renewal.value else ""
         return token
+
+    def _known(self) -> Any:
+        """Return the account, from the file if that was replaced; a file that holds none keeps the one before it."""
+        if self._file is None or self._credentials is None or not self._watch.changed():
+            return self._credentials
+        try:
+            return _from_file(self._file)
+        except Exception:  # noqa: BLE001 - whatever it holds, the next token can be had without it
+            self._watch.forget()
+            return self._credentials
 
     def _find(self) -> Any:
         if self._file is not None:

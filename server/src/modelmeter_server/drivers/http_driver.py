@@ -19,18 +19,30 @@ from modelmeter_server.core.embeddings import EmbeddingRequest
 from modelmeter_server.core.errors import OWN_FAULT, Failure, FieldViolation, failure, with_cause
 from modelmeter_server.core.ladder import Evidence, severed
 from modelmeter_server.core.models import Capabilities, ModelSpec
-from modelmeter_server.core.outcomes import Cause, Certainty, Code, End, Ending, Kind, Stage
+from modelmeter_server.core.outcomes import Cause, Certainty, End, Ending, Kind, Stage
 from modelmeter_server.core.provider_errors import failure_from_http
 from modelmeter_server.core.requests import CompletionRequest
 from modelmeter_server.core.sse import EventTooLarge
 from modelmeter_server.core.text import cut_utf8, scrub, well_formed
 
-from .authentication import AuthenticatedExchange, Authenticator, CredentialsError
+from .authentication import AuthenticatedExchange, Authenticator, CredentialsError, without_credentials
 from .driver import LEDGER_DOWN, Observer, PreparedRequest, ProviderCall, RequestRefused, SessionLink
-from .http import Endpoint, ExchangeEnd, Fault, HttpRequest, Limits, Pool, ResponseHead, Timeouts
+from .http import (
+    Endpoint,
+    ExchangeEnd,
+    Fault,
+    HttpRequest,
+    Limits,
+    Pool,
+    ResponseHead,
+    Timeouts,
+    egress_refusal,
+)
 from .instance import CONNECTION_AGE, Instance
+from .keys import Key, KeyLease, KeyRing, ring_of
+from .keys.command import COMMAND_SECONDS
 from .known_answer import KnownAnswer
-from .lookup import EndedCall, NotReconcilable, Reconciler, Told, cannot_tell, look_up
+from .lookup import EndedCall, LookupFailed, NotReconcilable, Reconciler, Told, cannot_tell, look_up
 from .provider_words import without_keys
 
 if TYPE_CHECKING:
@@ -53,13 +65,6 @@ _REQUEST_ID_BYTES = 256
 # No repetition mends these: somebody has to change a certificate, a password or a setting.
 _LASTING = frozenset((Fault.CERTIFICATE, Fault.PROXY_CREDENTIALS))
 _CUT = frozenset((Fault.CUT, Fault.FIRST_BYTE_TIMEOUT, Fault.IDLE_TIMEOUT, Fault.TOTAL_TIMEOUT, Fault.BUG))
-
-
-class Key(Protocol):
-    """A provider key that does not show itself."""
-
-    def reveal(self) -> str:
-        """Return the key."""
 
 
 class RunningExchange(Protocol):
@@ -118,7 +123,7 @@ class HttpDriver:
         name: str,
         wire: WireFormat,
         endpoint: Endpoint,
-        key: Key | None = None,
+        key: Key | KeyRing | None = None,
         *,
         timeouts: Timeouts | None = None,
         limits: Limits | None = None,
@@ -140,7 +145,7 @@ class HttpDriver:
         self._pool = Pool(
             endpoint, self._timeouts, self._limits, resend_on_stale_connection=resend_on_stale_connection
         )
-        self._key = key
+        self.keys = ring_of(key, wire.authenticate)
         self._authenticator = authenticator
         self._socket_age = socket_age
         self._contexts: list[ssl.SSLContext | None] = []
@@ -194,27 +199,43 @@ class HttpDriver:
             self._limits,
             classify=self._wire.classify,
         )
-        call.exchange = self._exchange(self._request(prepared), call)
+        call.lease = self.keys.lease()
+        call.exchange = self._exchange(prepared, call)
         return call
 
-    def _exchange(self, request: HttpRequest, call: HttpCall) -> RunningExchange:
-        if self._authenticator is None:
+    def _exchange(self, prepared: PreparedRequest, call: HttpCall) -> RunningExchange:
+        lease = call.lease
+        if self._authenticator is None and (lease is None or lease.is_ready):
+            request = self._request(prepared, () if lease is None else lease.header())
             return self._pool.exchange(request, call, permit=call.dispatching)
-        return AuthenticatedExchange(
-            self._pool, request, call, self._authenticator, self._timeouts.connect, call.dispatching
-        )
+        authenticator = self._authenticator or lease
+        assert authenticator is not None
+        timeout = self._timeouts.connect if self._authenticator is not None else COMMAND_SECONDS
+        request = self._request(prepared, ())
+        return AuthenticatedExchange(self._pool, request, call, authenticator, timeout, call.dispatching)
 
     async def reconcile(self, call: EndedCall) -> Told:
         """Ask the provider what an ended call consumed. Raises NotReconcilable and LookupFailed."""
         reconciler = self._wire.reconciler
         if reconciler is None:
             raise NotReconcilable(cannot_tell(self.kind))
-        headers = () if self._key is None else (self._wire.authenticate(self._key.reveal()),)
         target = self._target(reconciler.target(call))
+        headers = await self._lookup_headers()
         limit = self._limits.answer_bytes
         return reconciler.read(
             await look_up(self._pool, target, headers, most_bytes=limit, scrub=self._scrub)
         )
+
+    async def _lookup_headers(self) -> tuple[tuple[str, str], ...]:
+        lease = self.keys.lease()
+        if lease is None:
+            return ()
+        try:
+            if not lease.is_ready:
+                await lease.prepare()
+        except CredentialsError as error:
+            raise LookupFailed(without_credentials(error)) from None
+        return lease.header()
 
     def open_link(self) -> SessionLink | None:
         """See `SessionDriver`. Credentials that have to be renewed do not go over sockets."""
@@ -230,7 +251,7 @@ class HttpDriver:
                 endpoint=self._endpoint,
                 context=self._contexts[0],
                 target=self._target,
-                headers=self._authentication,
+                lease=self.keys.lease,
                 accumulator=self._wire.accumulator,
                 scrub=self._scrub,
                 timeouts=self._timeouts,
@@ -248,12 +269,9 @@ class HttpDriver:
         """The connections of this instance, for metrics and tests."""
         return self._pool
 
-    def _request(self, prepared: PreparedRequest) -> HttpRequest:
-        headers = (("content-type", "application/json"), *prepared.headers, *self._authentication())
+    def _request(self, prepared: PreparedRequest, authentication: tuple[tuple[str, str], ...]) -> HttpRequest:
+        headers = (("content-type", "application/json"), *prepared.headers, *authentication)
         return HttpRequest("POST", self._target(prepared.target), headers, prepared.body)
-
-    def _authentication(self) -> tuple[tuple[str, str], ...]:
-        return () if self._key is None else (self._wire.authenticate(self._key.reveal()),)
 
     def _target(self, path: str) -> str:
         """Join base path and path; both `https://host` and `https://host/v1` are common spellings of a base URL."""
@@ -263,10 +281,14 @@ class HttpDriver:
         return base + path
 
     def _scrub(self, text: str) -> str:
-        secrets = [] if self._key is None else [self._key.reveal()]
-        if self._authenticator is not None:
-            secrets += self._authenticator.secrets
+        secrets = self.secrets
         return scrub(text, secrets) if secrets else text
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Return the keys and credentials of now and of before: what may show in no text."""
+        known = self.keys.known
+        return known if self._authenticator is None else (*known, *self._authenticator.secrets)
 
 
 class HttpCall:
@@ -274,6 +296,8 @@ class HttpCall:
 
     exchange: RunningExchange
     """Set by whoever makes the call: exchange and call know each other."""
+    lease: KeyLease | None = None
+    """The key that it goes with; set by whoever makes the call."""
 
     def __init__(
         self,
@@ -339,11 +363,22 @@ class HttpCall:
 
     async def run(self) -> Answer | Failure:
         """Send the request and read the answer; never raises but for a cancelled task."""
+        if self.lease is None:
+            return await self._run()
+        self.lease.begin()
+        result = None
+        try:
+            result = await self._run()
+        finally:
+            self.lease.end(result)
+        return result
+
+    async def _run(self) -> Answer | Failure:
         begun = time.monotonic()
         try:
             end = await self.exchange.run()
         except CredentialsError as error:
-            return _without_credentials(error)
+            return without_credentials(error)
         self._fault = end.error if end.fault is Fault.BUG else None
         result = self._completed(self._result(end), end)
         if end.fault is not Fault.NOT_ALLOWED:
@@ -377,6 +412,8 @@ class HttpCall:
             return self._refusal(end, end.head, bytes(self._error_body))
         if end.fault is Fault.POOL_TIMEOUT:
             return failure(Kind.OVERLOADED, end.detail, cause=Cause.LIMIT, retry_after=OVERLOAD_RETRY_SECONDS)
+        if end.fault is Fault.EGRESS:
+            return egress_refusal(end.detail)
         if end.fault is Fault.NOT_ALLOWED:
             return failure(Kind.LEDGER_DOWN, LEDGER_DOWN, cause=Cause.LIMIT)
         if end.fault is Fault.REQUEST_LIMIT:
@@ -415,13 +452,6 @@ class HttpCall:
             if isinstance(result, Failure):
                 result = msgspec.structs.replace(result, http_status=end.head.status)
         return without_keys(result, self._scrub)
-
-
-def _without_credentials(error: CredentialsError) -> Failure:
-    """Nothing was sent: what a provider would refuse with 401, or a service of ours that could not be asked."""
-    if error.is_lasting:
-        return failure(Kind.REFUSED, str(error), cause=Cause.LIMIT, code=Code.FAILED_PRECONDITION)
-    return failure(Kind.UNREACHABLE, str(error), cause=Cause.NETWORK)
 
 
 def _request_id(head: ResponseHead) -> str | None:

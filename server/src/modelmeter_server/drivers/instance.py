@@ -11,6 +11,7 @@ from modelmeter_server.core.accumulators import Accumulator
 
 from .driver import Driver
 from .http import Endpoint, Limits, Timeouts
+from .keys import KeyLease
 
 CONNECTION_AGE = 3_300.0
 """Seconds after which a socket gets no other turn: OpenAI ends one after 60 minutes, also within a turn."""
@@ -25,8 +26,8 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     context: ssl.SSLContext | None
     target: Callable[[str], str]
     """From a path to path and query below the base URL."""
-    headers: Callable[[], tuple[tuple[str, str], ...]]
-    """The header that carries the key, as it is now."""
+    lease: Callable[[], KeyLease | None]
+    """Chooses the key that a socket is opened with."""
     accumulator: Callable[..., Accumulator]
     """Takes what `Accumulator` takes."""
     scrub: Callable[[str], str]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import httpx
 
+from .http.egress import OPEN_GATE, EgressGate
 from .http.httpx_transport import HttpxTransport
 from .http.limits import Limits, Timeouts
 
@@ -27,15 +28,16 @@ class KeySetUnavailable(OSError):
 class KeySetAddress:
     """Fetch from an address; redirects are refused, and no proxy of the environment is used."""
 
-    def __init__(self, url: str, *, ca_file: Path | None = None) -> None:
+    def __init__(self, url: str, *, ca_file: Path | None = None, gate: EgressGate = OPEN_GATE) -> None:
         """`ca_file` is a PEM file that replaces the system's trust store."""
         self._url = url
         self._ca_file = ca_file
+        self._gate = gate
 
     async def __call__(self) -> bytes:
         """Return the document. Raises KeySetUnavailable."""
         tls = None if self._ca_file is None else self._context
-        transport = HttpxTransport(_TIMEOUTS, Limits(answer_bytes=MOST_BYTES), tls=tls)
+        transport = HttpxTransport(_TIMEOUTS, Limits(answer_bytes=MOST_BYTES), tls=tls, gate=self._gate)
         try:
             async with httpx.AsyncClient(
                 transport=transport, follow_redirects=False, trust_env=False

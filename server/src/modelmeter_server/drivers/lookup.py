@@ -18,7 +18,7 @@ from modelmeter_server.core.retry_delay import retry_delay
 from modelmeter_server.core.text import cut_utf8
 from modelmeter_server.core.usage import AdditionalUsage, Usage
 
-from .http import HttpxTransport
+from .http import Fault, HttpxTransport, egress_refusal, exchange_end
 
 if TYPE_CHECKING:
     from .http import Pool
@@ -113,6 +113,9 @@ async def look_up(
         async with client.stream("GET", url, headers=list(headers)) as response:
             body = await _body(response, most_bytes)
     except httpx.RequestError as error:
+        end = exchange_end(error)
+        if end is not None and end.fault is Fault.EGRESS:
+            raise LookupFailed(egress_refusal(end.detail)) from None
         detail = cut_utf8(scrub(str(error)), 200) or type(error).__name__
         message = f"the provider could not be asked: {detail}"
         raise LookupFailed(failure(Kind.UNREACHABLE, message, cause=Cause.NETWORK)) from None

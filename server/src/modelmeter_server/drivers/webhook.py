@@ -7,7 +7,7 @@ from typing import Final
 import httpx
 import msgspec
 
-from .http import HttpxTransport
+from .http import OPEN_GATE, EgressGate, HttpxTransport
 
 TIMEOUT: Final = 5.0
 """Seconds for each step of a delivery."""
@@ -20,11 +20,16 @@ class NotDelivered(Exception):
 class Webhook:
     """One address that takes events as JSON by POST."""
 
-    def __init__(self, url: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(
+        self, url: str, transport: httpx.AsyncBaseTransport | None = None, *, gate: EgressGate = OPEN_GATE
+    ) -> None:
         """Connect with the first event. `transport` stands in for the network in tests."""
         self._url = url
         self._client = httpx.AsyncClient(
-            transport=transport or HttpxTransport(), timeout=TIMEOUT, trust_env=False, follow_redirects=False
+            transport=transport or HttpxTransport(gate=gate),
+            timeout=TIMEOUT,
+            trust_env=False,
+            follow_redirects=False,
         )
 
     async def post(self, event: dict[str, object]) -> None:

@@ -39,6 +39,11 @@ class Offers:
         self._users: dict[Offer, int] = {current: 0}
         self._closing: set[asyncio.Task[None]] = set()
 
+    @property
+    def drivers(self) -> list[Driver]:
+        """Return the drivers of every offer in use, each once."""
+        return list({id(each): each for offer in self._users for each in offer.drivers.values()}.values())
+
     def take(self, offer: Offer | None = None) -> Offer:
         """Keep an offer, the current one unless told, until it is given back as often as it was taken."""
         taken = offer or self.current

@@ -69,6 +69,7 @@ class SessionEnd(Enum):
     AGE = "age"
     DRAIN = "drain"
     DEADLINE = "deadline"
+    CREDENTIAL_ENDED = "credential_ended"
 
 
 class TurnOrder(msgspec.Struct, frozen=True, kw_only=True):

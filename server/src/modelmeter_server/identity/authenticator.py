@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from modelmeter_server.core.tokens import PREFIX, TokenState, is_token_of, token_id_of
 
@@ -65,8 +65,8 @@ class CallerAuthenticator:
             raise NotAuthenticated(message)
         if token.startswith(PREFIX) or self._jwt is None:
             return self._by_token(token)
-        tenant, subject = await self._jwt.tenant_of(token)
-        return self._principal(tenant, f"jwt:{subject}")
+        vouched = await self._jwt.vouch(token)
+        return self._principal(vouched.tenant, f"jwt:{vouched.subject}", expires_at=vouched.expires_at)
 
     def _by_token(self, token: str) -> Principal:
         token_id = token_id_of(token)
@@ -82,7 +82,7 @@ class CallerAuthenticator:
         if state is not TokenState.ACTIVE:
             message = f"the token {'has expired' if state is TokenState.EXPIRED else 'is revoked'}"
             raise NotAuthenticated(message, subject=subject)
-        return self._principal(record.tenant, subject)
+        return self._principal(record.tenant, subject, token_id=token_id)
 
     def by_certificate(self, names: Iterable[str]) -> Principal:
         """Return whom a client certificate with these names stands for; the first that is known counts.
@@ -92,15 +92,41 @@ class CallerAuthenticator:
         for name in names:
             tenant = self._certificates.get(name)
             if tenant is not None:
-                return self._principal(tenant, name)
+                return self._principal(tenant, name, certificate=name)
         message = "nobody is named: send `authorization: Bearer TOKEN`"
         if self._certificates:
             message += ", or a client certificate with a name that a tenant has"
         raise NotAuthenticated(message)
 
-    def _principal(self, name: str, subject: str) -> Principal:
+    def why_ended(self, principal: Principal) -> str:
+        """Say why somebody who was let in would not be let in again, or return nothing."""
+        if principal.tenant.name not in self.tenants:
+            return "the tenant of this credential is not configured here any more"
+        if principal.certificate and self._certificates.get(principal.certificate) != principal.tenant.name:
+            return "the name of the certificate stands for this tenant no longer"
+        if principal.expires_at is not None and self._now() >= principal.expires_at:
+            return "the token has expired"
+        return self._why_token_ended(principal.token_id) if principal.token_id else ""
+
+    def _why_token_ended(self, token_id: str) -> str:
+        record = self.tokens.find(token_id) if self.tokens is not None else None
+        if record is None:
+            return "the token is no token of this deployment any more"
+        state = record.state(self._now())
+        if state is TokenState.ACTIVE:
+            return ""
+        return f"the token {'has expired' if state is TokenState.EXPIRED else 'is revoked'}"
+
+    def reconfigure(self, other: CallerAuthenticator) -> None:
+        """Know from now on what another one knows. Those who were let in stay as long as that would let them in."""
+        self.tenants = other.tenants
+        self.tokens = other.tokens
+        self._jwt = other._jwt
+        self._certificates = other._certificates
+
+    def _principal(self, name: str, subject: str, **proof: Any) -> Principal:
         tenant = self.tenants.get(name)
         if tenant is None:
             message = "the tenant of this credential is not configured here"
             raise NotAuthenticated(message, subject=subject)
-        return Principal(tenant=tenant, subject=subject)
+        return Principal(tenant=tenant, subject=subject, **proof)

@@ -41,6 +41,15 @@ class JwtRules(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds by which the issuer's clock may differ from this one's."""
 
 
+class Vouched(msgspec.Struct, frozen=True):
+    """What a JWT says that is good."""
+
+    tenant: str
+    subject: str
+    expires_at: float
+    """Seconds since the epoch, leeway included."""
+
+
 class JwtVerifier:
     """Judge JWTs by the keys of their issuer."""
 
@@ -48,8 +57,8 @@ class JwtVerifier:
         self._rules = rules
         self._keys = keys
 
-    async def tenant_of(self, token: str) -> tuple[str, str]:
-        """Return the tenant that a JWT names, and its subject. Raises NotAuthenticated and NoKeys."""
+    async def vouch(self, token: str) -> Vouched:
+        """Return whom a JWT names, and until when. Raises NotAuthenticated and NoKeys."""
         header = _header(token)
         key = await self._keys.find(header.get("kid"))
         if key is None:
@@ -61,7 +70,7 @@ class JwtVerifier:
         if not isinstance(tenant, str) or not tenant:
             message = f'the token names no tenant: the claim "{self._rules.tenant_claim}" is missing'
             raise NotAuthenticated(message, subject=subject)
-        return tenant, subject
+        return Vouched(tenant, subject, float(claims["exp"]) + self._rules.leeway)
 
     def _claims(self, token: str, key: jwt.PyJWK) -> dict[str, Any]:
         try:

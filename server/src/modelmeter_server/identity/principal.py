@@ -13,6 +13,15 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     tenant: Tenant
     subject: str
     """What proved it, for the log: the id of a token, the subject of a JWT, a name of a certificate. No secret."""
+    token_id: str = ""
+    """The token that proved it, which may be revoked; empty for another proof."""
+    certificate: str = ""
+    """The name in a client certificate that proved it, which may be taken from the tenant."""
+    expires_at: float | None = None
+    """Seconds since the epoch when the proof ends by itself: that of a JWT, leeway included."""
+
+    def __hash__(self) -> int:
+        return hash((self.subject, self.tenant.name, self.expires_at))
 
 
 ANYBODY = Principal(tenant=OPEN, subject="anybody")

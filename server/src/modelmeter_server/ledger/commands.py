@@ -176,29 +176,33 @@ class PutCeiling(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Set a ceiling; one with the same subject, window and currency is replaced and keeps its id, else it has the id
     that stands here.
 
-    Reply: the `Ceiling` as stored.
+    Whether an admin orders it stands in the ceiling. Reply: the `Ceiling` as stored, or `replies.Guarded`.
     """
 
     ceiling: Ceiling
 
 
 class DropCeiling(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Delete a ceiling. Reply: whether there was one."""
+    """Delete a ceiling. Reply: whether there was one, or `replies.Guarded`."""
 
     tenant: str
     ceiling_id: str
+    by_admin: bool = True
+    """Whether an admin orders it."""
 
 
 class PutHalt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Set a halt. Reply: True."""
+    """Set a halt; whether an admin orders it stands in it. Reply: True, or `replies.Guarded`."""
 
     halt: Halt
 
 
 class DropHalt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Clear a halt. Reply: whether there was one."""
+    """Clear a halt. Reply: whether there was one, or `replies.Guarded`."""
 
     subject: Subject
+    by_admin: bool = True
+    """Whether an admin orders it."""
 
 
 class Erase(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -74,8 +74,9 @@ CEILING_COLUMNS = (
     "nano_units",
     "currency",
     "created_at",
+    "by_admin",
 )
-HALT_COLUMNS = ("tenant", "scope", "name", "mode", "reason", "since")
+HALT_COLUMNS = ("tenant", "scope", "name", "mode", "reason", "since", "by_admin")
 
 
 class _Request(msgspec.Struct, omit_defaults=True):
@@ -317,14 +318,14 @@ def ceiling_values(ceiling: Ceiling) -> tuple[Any, ...]:
         ceiling.nano_units,
         ceiling.currency,
         ceiling.created_at,
+        ceiling.by_admin,
     )
 
 
 def ceiling_of(record: Sequence[Any]) -> Ceiling:
     """Return the ceiling of a row of `CEILING_COLUMNS`."""
-    tenant, ceiling_id, scope, name, kind, time_zone, seconds, tokens, nano_units, currency, created_at = (
-        record
-    )
+    tenant, ceiling_id, scope, name, kind, time_zone, seconds, *bounds, created_at, by_admin = record
+    tokens, nano_units, currency = bounds
     return Ceiling(
         ceiling_id=ceiling_id,
         subject=Subject(tenant, scope, name),
@@ -333,16 +334,24 @@ def ceiling_of(record: Sequence[Any]) -> Ceiling:
         nano_units=nano_units,
         currency=currency,
         created_at=created_at,
+        by_admin=bool(by_admin),
     )
 
 
 def halt_values(halt: Halt) -> tuple[Any, ...]:
     """Return `HALT_COLUMNS`."""
     subject = halt.subject
-    return (subject.tenant, subject.scope, subject.name, halt.mode.value, halt.reason, halt.since)
+    mode = halt.mode.value
+    return (subject.tenant, subject.scope, subject.name, mode, halt.reason, halt.since, halt.by_admin)
 
 
 def halt_of(record: Sequence[Any]) -> Halt:
     """Return the halt of a row of `HALT_COLUMNS`."""
-    tenant, scope, name, mode, reason, since = record
-    return Halt(subject=Subject(tenant, scope, name), mode=HaltMode(mode), reason=reason, since=since)
+    tenant, scope, name, mode, reason, since, by_admin = record
+    return Halt(
+        subject=Subject(tenant, scope, name),
+        mode=HaltMode(mode),
+        reason=reason,
+        since=since,
+        by_admin=bool(by_admin),
+    )

@@ -79,6 +79,10 @@ class Denied(msgspec.Struct, frozen=True, kw_only=True):
 ReserveReply = Admitted | Recorded | UnderWay | Denied
 
 
+class Guarded(msgspec.Struct, frozen=True):
+    """An admin set it, or it is an admin's to set: whoever else ordered the change, nothing was changed."""
+
+
 class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
     """What a reconciliation did."""
 

@@ -6,6 +6,7 @@ certificate is known inside the RPC only.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 from typing import TYPE_CHECKING, Any, Final
@@ -18,9 +19,10 @@ from modelmeter_server.core.outcomes import Cause, Code, Kind
 from modelmeter_server.identity.principal import ANYBODY, NoKeys, NotAuthenticated, Principal
 from modelmeter_server.telemetry.log import get_logger
 
-from .identity import let_in
+from .identity import current_principal, let_in
 from .reflection import NAMES
 from .status import trailer
+from .stays import Stays, unauthenticated
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -72,6 +74,8 @@ class Authorization(grpc.aio.ServerInterceptor):
         self._open: set[str] = {HEALTH_SERVICE} if open_health else set()
         self._open |= set(NAMES) if open_reflection else set()
         self._asked: dict[str, tuple[_Handler, _Handler]] = {}
+        self._held: dict[str, tuple[_Handler, _Handler]] = {}
+        self.stays = Stays(authenticator.why_ended)
 
     async def intercept_service(
         self, continuation: _Continuation, handler_call_details: HandlerCallDetails
@@ -92,7 +96,7 @@ class Authorization(grpc.aio.ServerInterceptor):
         if denied is not None:
             return _turned_away(denied)
         let_in(principal)
-        return handler
+        return self._holding(handler, method)
 
     async def _principal(self, headers: list[str]) -> Principal:
         return (
@@ -105,9 +109,17 @@ class Authorization(grpc.aio.ServerInterceptor):
         """Return a handler that looks at the client's certificate; made once for as long as the inner one stays."""
         inner, asking = self._asked.get(method, (None, None))
         if asking is None or inner is not handler:
-            asking = _wrapped(handler, functools.partial(self._enter, method))
+            asking = _wrapped(handler, functools.partial(self._enter, method), self.stays)
             self._asked[method] = handler, asking
         return asking
+
+    def _holding(self, handler: _Handler, method: str) -> _Handler:
+        """Return a handler that stays no longer than its caller's credential; made once, as that of `_asking`."""
+        inner, holding = self._held.get(method, (None, None))
+        if holding is None or inner is not handler:
+            holding = _wrapped(handler, _nothing, self.stays)
+            self._held[method] = handler, holding
+        return holding
 
     async def _enter(self, method: str, context: ServicerContext[Any, Any]) -> None:
         try:
@@ -161,7 +173,7 @@ def _denial(error: NotAuthenticated | NoKeys, method: str) -> Failure:
             retryable=True,
         )
     _log.warning("not authenticated", method=method, subject=error.subject, reason=str(error))
-    return failure(Kind.REFUSED, f"unauthenticated: {error}", cause=Cause.LIMIT, code=Code.UNAUTHENTICATED)
+    return unauthenticated(str(error))
 
 
 async def _abort(context: ServicerContext[Any, Any], denied: Failure) -> NoReturn:
@@ -179,22 +191,41 @@ def _turned_away(denied: Failure) -> _Handler:
     return grpc.stream_stream_rpc_method_handler(end, None, None)
 
 
-def _wrapped(handler: Any, enter: Callable[[ServicerContext[Any, Any]], Awaitable[None]]) -> _Handler:
-    """Return a handler of the same arity that is entered first."""
+async def _nothing(_context: ServicerContext[Any, Any]) -> None:
+    """Enter without a question: it was asked before."""
+
+
+def _wrapped(
+    handler: Any, enter: Callable[[ServicerContext[Any, Any]], Awaitable[None]], stays: Stays
+) -> _Handler:
+    """Return a handler of the same arity that is entered first, and that ends with the caller's credential."""
     arity = f"{_flow(handler.request_streaming)}_{_flow(handler.response_streaming)}"
     behaviour: _Behaviour = getattr(handler, arity)
 
     async def entered(request: Any, context: ServicerContext[Any, Any]) -> Any:
         await enter(context)
-        if not inspect.isasyncgenfunction(behaviour):
-            return await behaviour(request, context)
-        async for response in behaviour(request, context):
-            await context.write(response)
-        return None
+        stay = stays.enter(current_principal())
+        try:
+            return await _behave(behaviour, request, context)
+        except asyncio.CancelledError:
+            if not stay.ended:
+                raise
+            stay.task.uncancel()
+            await _abort(context, unauthenticated(stay.ended))
+        finally:
+            stays.leave(stay)
 
     make = getattr(grpc, f"{arity}_rpc_method_handler")
     made: _Handler = make(entered, handler.request_deserializer, handler.response_serializer)
     return made
+
+
+async def _behave(behaviour: _Behaviour, request: Any, context: ServicerContext[Any, Any]) -> Any:
+    if not inspect.isasyncgenfunction(behaviour):
+        return await behaviour(request, context)
+    async for response in behaviour(request, context):
+        await context.write(response)
+    return None
 
 
 def _flow(is_stream: bool) -> str:

@@ -43,7 +43,7 @@ def subject_from(
     if scope is None:
         found.add(f"{path}.scope", "must be SCOPE_TENANT, SCOPE_RUN or SCOPE_MODEL")
     elif scope is Scope.TENANT and name:
-        found.add(f"{path}.name", "must be empty for SCOPE_TENANT: it is the caller's own")
+        found.add(f"{path}.name", "must be empty for SCOPE_TENANT: `tenant` of the request says which")
     elif not name and (scope is Scope.MODEL or (scope is Scope.RUN and not every_run)):
         what = "the model as callers ask for it" if scope is Scope.MODEL else "the run id"
         found.add(f"{path}.name", f"must be {what}")
@@ -53,7 +53,13 @@ def subject_from(
 
 
 def ceiling_from(
-    message: ledger_service_pb2.Ceiling, tenant: str, ceiling_id: str, now: int, found: Violations
+    message: ledger_service_pb2.Ceiling,
+    tenant: str,
+    ceiling_id: str,
+    now: int,
+    found: Violations,
+    *,
+    by_admin: bool = True,
 ) -> Ceiling:
     """Return a ceiling that was asked for, under a new id."""
     tokens = message.tokens if message.HasField("tokens") else None
@@ -72,6 +78,7 @@ def ceiling_from(
         nano_units=nanos,
         currency=message.currency,
         created_at=now,
+        by_admin=by_admin,
     )
 
 
@@ -123,6 +130,7 @@ def fill_ceiling(
     if ceiling.nano_units is not None:
         message.nano_units = bounded(ceiling.nano_units)
     message.currency = ceiling.currency
+    message.by_admin = ceiling.by_admin
     fill_time(message.create_time, ceiling.created_at)
     for standing in standings:
         fill_standing(message.standings.add(), standing, _STANDING_BYTES)
@@ -134,7 +142,9 @@ def fill_subject(message: ledger_service_pb2.Subject, subject: Subject) -> None:
     message.name = well_formed(subject.name)
 
 
-def halt_from(message: ledger_service_pb2.Halt, tenant: str, now: int, found: Violations) -> Halt:
+def halt_from(
+    message: ledger_service_pb2.Halt, tenant: str, now: int, found: Violations, *, by_admin: bool = True
+) -> Halt:
     """Return a halt that was asked for."""
     if len(message.reason) > MAX_REASON:
         found.add("halt.reason", f"must have at most {MAX_REASON} characters")
@@ -143,6 +153,7 @@ def halt_from(message: ledger_service_pb2.Halt, tenant: str, now: int, found: Vi
         mode=found.word("halt.mode", message.mode, HALT_MODE_WORDS) or HaltMode.ADMISSION,
         reason=message.reason,
         since=now,
+        by_admin=by_admin,
     )
 
 
@@ -151,4 +162,5 @@ def fill_halt(message: ledger_service_pb2.Halt, halt: Halt) -> None:
     fill_subject(message.subject, halt.subject)
     message.mode = HALT_MODES[halt.mode]
     message.reason = well_formed(halt.reason)
+    message.by_admin = halt.by_admin
     fill_time(message.create_time, halt.since)

@@ -158,5 +158,6 @@ def event_message(event: Event) -> event_pb2.Event:
         run_id=event.run_id,
         trace_id=event.trace_id,
         span_id=event.span_id,
+        tenant=well_formed(event.tenant),
         **fields,
     )

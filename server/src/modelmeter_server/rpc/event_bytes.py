@@ -190,7 +190,7 @@ _OF_EVERY_CALL: Final[dict[type[Event], _Fact]] = {
 _VERSION: Final = _field(event_pb2.Event, "version", _VARINT) + varint(SCHEMA_VERSION)
 _TIME: Final = _field(event_pb2.Event, "occur_time")
 _TICK: Final = _field(event_pb2.Event, "tick", _VARINT)
-_IDS: Final = ("call_id", "conversation_id", "run_id", "trace_id", "span_id")
+_IDS: Final = ("call_id", "conversation_id", "run_id", "trace_id", "span_id", "tenant")
 _ids_of: Final = attrgetter(*_IDS)
 
 

@@ -13,15 +13,15 @@ from modelmeter_server.core.errors import Failure, failure
 from modelmeter_server.core.events import KINDS
 from modelmeter_server.core.insights import Sample, insights
 from modelmeter_server.core.outcomes import Cause, Code, Kind
-from modelmeter_server.engine.plan import mistaken
+from modelmeter_server.engine.plan import Refused, mistaken
 from modelmeter_server.ledger.clock import now
 from modelmeter_server.telemetry.bus import BusClosed, EventFilter, TooManyWatchers
 
+from .acting import NamesTenant, acting_for
 from .convert_event import SEVERITY_WORDS, event_message
 from .convert_insights import fill_insights
 from .convert_request import Violations
 from .event_bytes import EventBytes
-from .identity import current_tenant
 from .paging import page_size, page_token, position
 from .status import lookup_trailer
 
@@ -70,7 +70,7 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
     ) -> None:
         """Send events as they come, until the caller leaves."""
         found = Violations("filter.")
-        wanted = self._filter(request.filter, found)
+        wanted = await self._filter(request.filter, found, context)
         if found:
             await _end(context, mistaken(found))
         try:
@@ -98,7 +98,7 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
         if after and not after.isdecimal():
             found.add("page_token", "must be `next_page_token` of the page before, or empty")
         found.prefix = "filter."
-        wanted = self._filter(request.filter, found)
+        wanted = await self._filter(request.filter, found, context)
         if found:
             await _end(context, mistaken(found))
         before = int(after) if after else None
@@ -115,15 +115,17 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
         window = request.window.ToMicroseconds() if request.HasField("window") else None
         if window is not None and window <= 0:
             found.add("window", "must be longer than nothing")
+        tenant = await _acting_for(request, found, context)
         if found:
             await _end(context, mistaken(found))
-        samples = _chosen(self._telemetry.samples(current_tenant().name), request, window)
+        samples = _chosen(self._telemetry.samples(tenant), request, window)
         response = pb.GetInsightsResponse(most_calls=self._telemetry.most_samples, process=self._process)
         # Sorting thousands of times takes milliseconds, which calls under way need not wait for.
         fill_insights(response.insights, await asyncio.to_thread(insights, samples))
         return response
 
-    def _filter(self, asked: pb.EventFilter, found: Violations) -> EventFilter:
+    async def _filter(self, asked: pb.EventFilter, found: Violations, context: Context) -> EventFilter:
+        tenant = await _acting_for(asked, found, context)
         unknown = [kind for kind in asked.kinds if kind not in _KINDS]
         if unknown:
             found.add("kinds", f"names unknown kinds; known are {', '.join(sorted(_KINDS))}")
@@ -131,7 +133,7 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
         if asked.min_severity and not severity:
             found.add("min_severity", "is no severity")
         return EventFilter(
-            tenant=current_tenant().name,
+            tenant=tenant,
             kinds=frozenset(asked.kinds),
             call_id=asked.call_id,
             conversation_id=asked.conversation_id,
@@ -162,6 +164,13 @@ def _crowded() -> Failure:
 def _closing() -> Failure:
     message = "this server is shutting down; another one may be watched"
     return failure(Kind.DRAINING, message, cause=Cause.DRAIN)
+
+
+async def _acting_for(asked: NamesTenant, found: Violations, context: Context) -> str:
+    try:
+        return acting_for(asked, found, every=True)
+    except Refused as refusal:
+        await _end(context, refusal.verdict)
 
 
 async def _end(context: Context, failed: Failure) -> NoReturn:

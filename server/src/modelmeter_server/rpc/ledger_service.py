@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import uuid
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
@@ -19,8 +19,10 @@ from modelmeter_server.ledger.clock import now
 from modelmeter_server.ledger.commands import DropCeiling, DropHalt, Erase, PutCeiling, PutHalt, Reconcile
 from modelmeter_server.ledger.ledger import LedgerUnavailable
 from modelmeter_server.ledger.questions import CallPosition, SpendPosition
+from modelmeter_server.ledger.replies import Guarded
 from modelmeter_server.telemetry.log import get_logger
 
+from .acting import acting_for, admins_only
 from .convert_ceilings import ceiling_from, fill_ceiling, fill_halt, halt_from, subject_from
 from .convert_content import MESSAGE_BYTES, PAGE_BYTES, PART_BYTES, answer_of, fill_content, parts
 from .convert_ledger import add_attempt_rows, fill_call, fill_spend
@@ -54,6 +56,19 @@ if TYPE_CHECKING:
     from .convert_content import StoredAnswer
 
     Context = ServicerContext[Any, Any]
+
+
+class NamesCall(Protocol):
+    """A request about one call."""
+
+    @property
+    def tenant(self) -> str:
+        """Return whose it is; empty for the caller's own."""
+
+    @property
+    def call_id(self) -> str:
+        """Return its id."""
+
 
 _Found = TypeVar("_Found")
 _Request = TypeVar("_Request", bound=Message)
@@ -101,7 +116,7 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
     ) -> ledger_service_pb2.GetCallResponse:
         """Return one call."""
         found = Violations()
-        key = self._key(request.call_id, found)
+        key = self._key(request, found)
         generation = generation_from(request.generation, found)
         full = _is_full(request.view, found)
         _check(found)
@@ -117,7 +132,7 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
         """Return a page of calls."""
         found = Violations()
         full = _is_full(request.view, found)
-        asked = calls_asked(request, current_tenant().name, found, full=full)
+        asked = calls_asked(request, acting_for(request, found), found, full=full)
         _check(found)
 
         def read(connection: Connection) -> list[_Record]:
@@ -151,7 +166,7 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
     @_typed
     async def _answer(self, request: ledger_service_pb2.ReadAnswerRequest, _context: Context) -> StoredAnswer:
         found = Violations()
-        key = self._key(request.call_id, found)
+        key = self._key(request, found)
         generation = generation_from(request.generation, found)
         _check(found)
         row, attempts, content = await self._record(key, generation, full=True)
@@ -172,9 +187,13 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
     ) -> ledger_service_pb2.ReconcileCallResponse:
         """Book a truer figure, the provider's or the operator's."""
         found = Violations()
-        key = self._key(request.call_id, found)
+        key = self._key(request, found)
         generation = generation_from(request.generation, found)
         figure = figure_from(request.figure, found) if request.HasField("figure") else None
+        if figure is not None and not current_tenant().is_admin:
+            raise Refused(
+                admins_only("a figure of one's own gives room back, and only an admin may book one")
+            )
         _check(found)
         row, _, _ = await self._record(key, generation, full=False)
         if CallState(row.state).is_open:
@@ -196,7 +215,7 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
         if telemetry is not None:
             certainty = Certainty(figures.certainty)
             telemetry.reconciled(
-                current_tenant().name,
+                key.tenant,
                 row.call_id,
                 row.generation,
                 by,
@@ -219,10 +238,11 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
             found.add("target", "must be call_id, run_id or everything = true")
         elif target == "run_id" and not request.run_id:
             found.add("run_id", "must be the id of a run")
+        tenant = acting_for(request, found)
         _check(found)
         erased = await self._ledger.order(
             Erase(
-                tenant=current_tenant().name,
+                tenant=tenant,
                 call_id=call_id,
                 run_id=request.run_id if target == "run_id" else "",
             )
@@ -237,7 +257,7 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
     ) -> ledger_service_pb2.GetSpendResponse:
         """Return a page of sums."""
         found = Violations()
-        asked = spend_asked(request, current_tenant().name, found)
+        asked = spend_asked(request, acting_for(request, found), found)
         _check(found)
         sums = await self._ledger.read(lambda connection: queries.get_spend(connection, asked))
         response = ledger_service_pb2.GetSpendResponse()
@@ -257,9 +277,12 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
     ) -> ledger_service_pb2.SetCeilingResponse:
         """Set a ceiling."""
         found = Violations()
-        asked = ceiling_from(request.ceiling, current_tenant().name, str(uuid.uuid4()), now(), found)
+        tenant = acting_for(request, found)
+        asked = ceiling_from(
+            request.ceiling, tenant, str(uuid.uuid4()), now(), found, by_admin=current_tenant().is_admin
+        )
         _check(found)
-        kept: Ceiling = await self._ledger.order(PutCeiling(ceiling=asked))
+        kept: Ceiling = await self._order(PutCeiling(ceiling=asked), _CEILINGS_OF_ADMINS)
         response = ledger_service_pb2.SetCeilingResponse()
         standings = await self._ledger.read(
             lambda connection: queries.find_standings(connection, kept, now())
@@ -272,8 +295,9 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
         self, request: ledger_service_pb2.GetCeilingRequest, _context: Context
     ) -> ledger_service_pb2.GetCeilingResponse:
         """Return one ceiling."""
-
-        tenant = current_tenant().name
+        found = Violations()
+        tenant = acting_for(request, found)
+        _check(found)
 
         def read(connection: Connection) -> tuple[Ceiling, Any] | None:
             ceiling = queries.find_ceiling(connection, tenant, request.ceiling_id)
@@ -295,9 +319,8 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
         """Return a page of ceilings."""
         found = Violations()
         size, after = page_size(request.page_size, found), position(request.page_token, found)
+        tenant = acting_for(request, found)
         _check(found)
-
-        tenant = current_tenant().name
 
         def read(connection: Connection) -> list[tuple[Ceiling, Any]]:
             page = queries.list_ceilings(connection, tenant, after, size + 1)
@@ -316,9 +339,14 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
         self, request: ledger_service_pb2.DeleteCeilingRequest, _context: Context
     ) -> ledger_service_pb2.DeleteCeilingResponse:
         """Delete a ceiling."""
-        if not await self._ledger.order(
-            DropCeiling(tenant=current_tenant().name, ceiling_id=request.ceiling_id)
-        ):
+        found = Violations()
+        order = DropCeiling(
+            tenant=acting_for(request, found),
+            ceiling_id=request.ceiling_id,
+            by_admin=current_tenant().is_admin,
+        )
+        _check(found)
+        if not await self._order(order, _CEILINGS_OF_ADMINS):
             raise Refused(no_such("Ceiling", request.ceiling_id))
         return ledger_service_pb2.DeleteCeilingResponse()
 
@@ -330,13 +358,14 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
     ) -> ledger_service_pb2.SetHaltResponse:
         """Stop a tenant, a run or a model."""
         found = Violations()
-        halt = halt_from(request.halt, current_tenant().name, now(), found)
+        tenant = acting_for(request, found)
+        halt = halt_from(request.halt, tenant, now(), found, by_admin=current_tenant().is_admin)
         _check(found)
-        await self._ledger.order(PutHalt(halt=halt))
+        await self._order(PutHalt(halt=halt), _HALTS_OF_ADMINS)
         cut = self._engine.halted(halt)  # other servers see it when they next look
         if self._engine.telemetry is not None:
             self._engine.telemetry.halt_changed(
-                current_tenant().name, halt.subject.scope, halt.subject.name, mode=halt.mode.value, cut=cut
+                tenant, halt.subject.scope, halt.subject.name, mode=halt.mode.value, cut=cut
             )
         response = ledger_service_pb2.SetHaltResponse()
         fill_halt(response.halt, halt)
@@ -348,14 +377,14 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
     ) -> ledger_service_pb2.ClearHaltResponse:
         """Let a subject go on."""
         found = Violations()
-        subject = subject_from(request.subject, current_tenant().name, found, "subject")
+        tenant = acting_for(request, found)
+        subject = subject_from(request.subject, tenant, found, "subject")
         _check(found)
-        if not await self._ledger.order(DropHalt(subject=subject)):
+        order = DropHalt(subject=subject, by_admin=current_tenant().is_admin)
+        if not await self._order(order, _HALTS_OF_ADMINS):
             raise Refused(no_such("Halt", f"{subject.scope}:{subject.name}".rstrip(":")))
         if self._engine.telemetry is not None:
-            self._engine.telemetry.halt_changed(
-                current_tenant().name, subject.scope, subject.name, cleared=True
-            )
+            self._engine.telemetry.halt_changed(tenant, subject.scope, subject.name, cleared=True)
         return ledger_service_pb2.ClearHaltResponse()
 
     @_typed
@@ -365,8 +394,8 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
         """Return a page of halts."""
         found = Violations()
         size, after = page_size(request.page_size, found), position(request.page_token, found)
+        tenant = acting_for(request, found)
         _check(found)
-        tenant = current_tenant().name
         halts = await self._ledger.read(lambda connection: queries.list_halts(connection, tenant))
         places = {f"{each.subject.scope}:{each.subject.name}": each for each in halts}
         page, rest = page_of(places, size, after)
@@ -377,14 +406,21 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
 
     # What they share
 
+    async def _order(self, order: Any, refusal: str) -> Any:
+        """Give an order that only an admin may give in some cases. Raises Refused with these words in those."""
+        reply = await self._ledger.order(order)
+        if isinstance(reply, Guarded):
+            raise Refused(admins_only(refusal))
+        return reply
+
     @property
     def _ledger(self) -> Ledger:
         if self._engine.desk is None:
             raise Refused(no_ledger())
         return self._engine.desk.ledger
 
-    def _key(self, call_id: str, found: Violations) -> CallKey:
-        return CallKey(current_tenant().name, call_id_from(call_id, found))
+    def _key(self, request: NamesCall, found: Violations) -> CallKey:
+        return CallKey(acting_for(request, found), call_id_from(request.call_id, found))
 
     async def _record(self, key: CallKey, generation: int | None, *, full: bool) -> _Record:
         def read(connection: Connection) -> _Record | None:
@@ -396,6 +432,12 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
             raise Refused(no_such("CallRecord", key.call_id))
         return record
 
+
+_CEILINGS_OF_ADMINS = (
+    "ceilings on a tenant and on its models, and those that an admin set, are for admins to change; "
+    "set one on a run of your own"
+)
+_HALTS_OF_ADMINS = "an admin set this halt, and only an admin may change or clear it"
 
 _Record = tuple["CallRow", "list[AttemptRow]", "ContentRow | None"]
 

@@ -34,6 +34,7 @@ from .paging import page_size, page_token, position
 from .session_service import SessionRpc
 from .slow_reader import TooSlow, break_off, patient_writer, reading
 from .status import fill_in_band, trailer
+from .stays import on_end_of_credential
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -128,6 +129,7 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
         )
         current_call_id.set(call.call_id)
         feed = LiveFeed(call, interval, position)
+        on_end_of_credential(partial(_expel, call))
         try:
             with reading(call):
                 await _read_out(feed, context, self._engine.slow_reader_seconds)
@@ -187,6 +189,7 @@ async def _answer(
     What `is_free` needs no fence: whoever repeats it buys nothing.
     """
     current_call_id.set(call.call_id)
+    on_end_of_credential(partial(_expel, call))
     try:
         if await call.dispatched() and not is_free:
             await context.send_initial_metadata(((CALL_ID_KEY, call.call_id),))
@@ -248,6 +251,11 @@ def _leave(call: Call, context: ServicerContext[Any, Any], error: BaseException)
         call.cut(Cause.DEADLINE, LATE)
     else:
         call.cut(Cause.CALLER, "the caller left before the answer was whole")
+
+
+def _expel(call: Call, reason: str) -> None:
+    """Cut the call of a caller whose credential has ended; it goes on for others who have joined it."""
+    call.cut(Cause.CALLER if call.audience.has_joiners else Cause.LIMIT, f"{reason}, and so the call was cut")
 
 
 async def _abort(context: ServicerContext[Any, Any], outcome: CallOutcome, failed: Failure) -> NoReturn:

@@ -24,6 +24,7 @@ from .convert_request import Violations
 from .convert_session import ended, live_event, opened, opening, turn_ended, turn_order, unsent
 from .identity import current_tenant
 from .slow_reader import TooSlow, patient_writer
+from .stays import on_end_of_credential, unauthenticated
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -76,7 +77,7 @@ class SessionRpc:
         self._opening: Opening
 
     async def run(self) -> Failure | None:
-        """Serve the session to its end. Returns why it could not be opened, if so."""
+        """Serve the session to its end. Returns why it could not be opened, or was ended by us, if so."""
         try:
             await self._open()
         except Refused as refusal:
@@ -93,7 +94,8 @@ class SessionRpc:
         finally:
             for timer in (*self._timers, *((self._idle,) if self._idle is not None else ())):
                 timer.cancel()
-        return None
+        reason, detail = self._ending or (None, "")
+        return unauthenticated(detail) if reason is SessionEnd.CREDENTIAL_ENDED else None
 
     async def _open(self) -> None:
         first = await self._read()
@@ -228,11 +230,16 @@ class SessionRpc:
         age = self._engine.sessions.age_seconds
         if age != float("inf"):
             self._timers.append(self._loop.call_later(age, self._end, SessionEnd.AGE))
+        on_end_of_credential(self._expel)
         self._session.draining.add_done_callback(lambda _done: self._end(SessionEnd.DRAIN))
 
     def _expire(self) -> None:
         self._end(SessionEnd.DEADLINE)
         self._stop(Cause.DEADLINE, LATE)
+
+    def _expel(self, reason: str) -> None:
+        self._end(SessionEnd.CREDENTIAL_ENDED, reason)
+        self._stop(Cause.LIMIT, f"{reason}, and so the turn was cut")
 
     def _watch_idleness(self) -> None:
         seconds = self._engine.sessions.idle_seconds

@@ -35,10 +35,15 @@ class BusClosed(Exception):
     """Nothing will be told any more: the server shuts down."""
 
 
+ANY_TENANT: Final = "*"
+"""In a filter: the events of every tenant."""
+
+
 class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which events are wanted; what is empty does not narrow, and together they all must hold."""
 
     tenant: str
+    """Whose; `ANY_TENANT` for all."""
     kinds: frozenset[str] = frozenset()
     call_id: str = ""
     conversation_id: str = ""
@@ -63,7 +68,7 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     def takes(self, event: Event) -> bool:
         """Say whether the event is wanted."""
-        if event.tenant != self.tenant:
+        if self.tenant not in (event.tenant, ANY_TENANT):
             return False
         return not self.narrows or self._matches(event)
 
@@ -96,7 +101,9 @@ class _Feed:
 
     def put(self, event: Event) -> None:
         """Take an event if it is wanted, in the place of the oldest when there is no room."""
-        if event.tenant != self._tenant or (self._wanted is not None and not self._wanted.takes(event)):
+        if self._tenant not in (event.tenant, ANY_TENANT) or (
+            self._wanted is not None and not self._wanted.takes(event)
+        ):
             return
         if self.told < self._most:
             self._events.append(event)

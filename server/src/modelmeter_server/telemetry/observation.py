@@ -16,7 +16,7 @@ from modelmeter_server.core.insights import Sample
 from modelmeter_server.core.trace_context import TRACEPARENT, TRACESTATE, parse_traceparent
 
 from . import conventions as names
-from .bus import EventBus
+from .bus import ANY_TENANT, EventBus
 from .happenings import CONVERSATION_LABEL, Belonging, Happenings
 from .instruments import Instruments
 from .log import get_logger
@@ -84,8 +84,8 @@ class Telemetry:
         return self._samples.maxlen or 0
 
     def samples(self, tenant: str) -> list[Sample]:
-        """Return the tenant's last calls, the oldest first."""
-        return [each for each in list(self._samples) if each.tenant == tenant]
+        """Return the tenant's last calls, or those of `ANY_TENANT`, the oldest first."""
+        return [each for each in list(self._samples) if tenant in (each.tenant, ANY_TENANT)]
 
     def ask_in_flight(self, level: Callable[[], float]) -> None:
         """Let the number of calls under way be read."""

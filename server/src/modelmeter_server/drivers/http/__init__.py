@@ -7,15 +7,19 @@ stale kept connection.
 """
 
 from .delivery import Permit, Sink
+from .egress import OPEN_GATE, EgressGate, egress_refusal
 from .endpoint import Endpoint, Proxy, TrustFile, system_trust
 from .exchange import Exchange
-from .faults import ExchangeEnd, Fault, cause_of
+from .faults import ConnectError, ExchangeEnd, Fault, cause_of
 from .httpx_transport import HttpxTransport, exception_for, exchange_end
 from .limits import Limits, Timeouts
 from .message import Headers, HttpRequest, ResponseHead
 from .pool import Pool
 
 __all__ = [
+    "OPEN_GATE",
+    "ConnectError",
+    "EgressGate",
     "Endpoint",
     "Exchange",
     "ExchangeEnd",
@@ -32,6 +36,7 @@ __all__ = [
     "Timeouts",
     "TrustFile",
     "cause_of",
+    "egress_refusal",
     "exception_for",
     "exchange_end",
     "system_trust",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .connection import Connection
-from .faults import Fault
+from .faults import ConnectError, Fault
 from .tls import TlsSession
 
 if TYPE_CHECKING:
@@ -22,16 +22,6 @@ _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3})[ \r]")
 
 Lost = Callable[[Connection], None]
 Address = tuple[int, int, tuple[object, ...]]
-
-
-class ConnectError(Exception):
-    """A connection could not be opened."""
-
-    def __init__(self, fault: Fault, detail: str, error: BaseException | None = None) -> None:
-        super().__init__(detail)
-        self.fault = fault
-        self.detail = detail
-        self.error = error
 
 
 class _Inbox:
@@ -91,12 +81,13 @@ async def open_connection(
         ConnectError: it could not be opened; says how.
     """
     proxy = endpoint.proxy
+    endpoint.gate.check(endpoint.scheme, endpoint.host, endpoint.port)
+    if proxy is not None:
+        endpoint.gate.check("http", proxy.host, proxy.port)
     try:
-        connection = await _dial_any(
-            proxy.host if proxy else endpoint.host, proxy.port if proxy else endpoint.port, seconds, on_lost
-        )
+        connection = await _dial_any(endpoint, seconds, on_lost)
     except ConnectError as exc:
-        if proxy is None:
+        if proxy is None or exc.fault is Fault.EGRESS:
             raise
         # Our way out is broken, which says nothing about the provider and no retry mends.
         raise ConnectError(Fault.PROXY, f"proxy: {exc.detail}", exc.error) from exc
@@ -113,8 +104,14 @@ async def open_connection(
     return connection
 
 
-async def _dial_any(host: str, port: int, seconds: float, on_lost: Lost) -> Connection:
+async def _dial_any(endpoint: Endpoint, seconds: float, on_lost: Lost) -> Connection:
+    proxy = endpoint.proxy
+    scheme, host, port = (
+        ("http", proxy.host, proxy.port) if proxy else (endpoint.scheme, endpoint.host, endpoint.port)
+    )
     addresses = await _resolve(host, port)
+    for _, _, target in addresses:
+        endpoint.gate.check_address(scheme, host, str(target[0]), port)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     failure: ConnectError | None = None

@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from typing import Self
 from urllib.parse import SplitResult, unquote, urlsplit
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
+from modelmeter_server.core.egress import DEFAULT_PORTS
+
+from .egress import OPEN_GATE, EgressGate
+
 _PATH = re.compile(r"[!-~]*")
 
 
@@ -61,6 +64,8 @@ class Endpoint:
     """Makes the context for `https`; by default the system's trust store with verification on."""
     server_hostname: str | None = None
     """Name to verify the certificate against, when it is not `host`."""
+    gate: EgressGate = field(default=OPEN_GATE, repr=False, compare=False)
+    """Asked before each connection, to the proxy too."""
 
     @classmethod
     def parse(
@@ -71,6 +76,7 @@ class Endpoint:
         tls: Callable[[], ssl.SSLContext] | None = None,
         ca_file: str | None = None,
         server_hostname: str | None = None,
+        gate: EgressGate = OPEN_GATE,
     ) -> Self:
         """Read a base URL such as `https://api.example.com/v1`.
 
@@ -80,7 +86,7 @@ class Endpoint:
             ValueError: not a usable base URL; the message says what to change and never shows the URL.
         """
         parts = _split(url, "base URL")
-        if parts.scheme not in _DEFAULT_PORTS:
+        if parts.scheme not in DEFAULT_PORTS:
             msg = "base URL must start with https:// or http://"
             raise ValueError(msg)
         if parts.username is not None:
@@ -102,12 +108,13 @@ class Endpoint:
             Proxy.parse(proxy) if proxy is not None else None,
             tls,
             server_hostname,
+            gate,
         )
 
     @property
     def authority(self) -> str:
         """Host and port as the Host header wants them: IPv6 in brackets, the default port left out."""
-        return self._bracketed if self.port == _DEFAULT_PORTS[self.scheme] else self.tunnel_authority
+        return self._bracketed if self.port == DEFAULT_PORTS[self.scheme] else self.tunnel_authority
 
     @property
     def tunnel_authority(self) -> str:
@@ -194,7 +201,7 @@ def _port(parts: SplitResult, what: str) -> int:
     except ValueError:
         port = 0
     if port is None:
-        return _DEFAULT_PORTS[parts.scheme]
+        return DEFAULT_PORTS[parts.scheme]
     if not 1 <= port <= 65535:
         msg = f"{what} must have a port from 1 to 65535"
         raise ValueError(msg)

@@ -15,8 +15,8 @@ from .message import HttpRequest, request_head
 from .watch import Watch
 
 if TYPE_CHECKING:
-    from .connect import ConnectError
     from .connection import Connection
+    from .faults import ConnectError
     from .limits import Limits, Timeouts
     from .pool import Pool
 

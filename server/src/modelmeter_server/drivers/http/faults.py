@@ -26,6 +26,8 @@ class Fault(Enum):
     REQUEST_LIMIT = "REQUEST_LIMIT"
     """The request is larger than we send."""
 
+    EGRESS = "EGRESS"
+    """The deployment does not allow connections to this host."""
     DNS = "DNS"
     """The host's name did not resolve."""
     REFUSED = "REFUSED"
@@ -81,6 +83,7 @@ _CAUSES = {
     Fault.POOL_TIMEOUT: Cause.LIMIT,
     Fault.REQUEST_LIMIT: Cause.LIMIT,
     Fault.NOT_ALLOWED: Cause.LIMIT,
+    Fault.EGRESS: Cause.LIMIT,
     Fault.HEADER_LIMIT: Cause.LIMIT,
     Fault.ANSWER_LIMIT: Cause.LIMIT,
     Fault.FIRST_BYTE_TIMEOUT: Cause.IDLE_TIMEOUT,
@@ -97,6 +100,16 @@ def cause_of(fault: Fault) -> Cause | None:
     `CUT` is told its cause by whoever cuts; CALLER is what it means when nobody said.
     """
     return _CAUSES.get(fault, Cause.NETWORK)
+
+
+class ConnectError(Exception):
+    """A connection could not be opened."""
+
+    def __init__(self, fault: Fault, detail: str, error: BaseException | None = None) -> None:
+        super().__init__(detail)
+        self.fault = fault
+        self.detail = detail
+        self.error = error
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import httpx
 
 from modelmeter_server.core.outcomes import Cause, Stage
 
+from .egress import OPEN_GATE, EgressGate
 from .endpoint import Endpoint, Proxy
 from .faults import ExchangeEnd, Fault
 from .limits import Limits, Timeouts
@@ -33,6 +34,7 @@ _EXCEPTIONS: dict[Fault, type[httpx.RequestError]] = {
     Fault.POOL_TIMEOUT: httpx.PoolTimeout,
     Fault.REQUEST_LIMIT: httpx.LocalProtocolError,
     Fault.NOT_ALLOWED: httpx.LocalProtocolError,
+    Fault.EGRESS: httpx.ConnectError,
     Fault.DNS: httpx.ConnectError,
     Fault.REFUSED: httpx.ConnectError,
     Fault.CONNECT_FAILED: httpx.ConnectError,
@@ -174,6 +176,7 @@ class HttpxTransport(httpx.AsyncBaseTransport):
         tls: Callable[[], ssl.SSLContext] | None = None,
         resend_on_stale_connection: bool = True,
         keepalive: float = 30.0,
+        gate: EgressGate = OPEN_GATE,
     ) -> None:
         """Prepare; the arguments mean what they mean to `Endpoint` and `Pool`.
 
@@ -188,6 +191,7 @@ class HttpxTransport(httpx.AsyncBaseTransport):
         self._tls = tls
         self._resend = resend_on_stale_connection
         self._keepalive = keepalive
+        self._gate = gate
         self._pools: dict[tuple[str, str, int], Pool] = {}
 
     @classmethod
@@ -234,7 +238,7 @@ class HttpxTransport(httpx.AsyncBaseTransport):
         host = url.raw_host.decode("ascii").strip("[]")
         origin = (url.scheme, host, url.port or (443 if url.scheme == "https" else 80))
         if origin not in self._pools:
-            endpoint = Endpoint(*origin, proxy=self._proxy, tls=self._tls)
+            endpoint = Endpoint(*origin, proxy=self._proxy, tls=self._tls, gate=self._gate)
             self._pools[origin] = Pool(
                 endpoint,
                 self._timeouts,

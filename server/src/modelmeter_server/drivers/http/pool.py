@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from modelmeter_server.core.outcomes import Cause
 
-from .connect import ConnectError, open_connection
+from .connect import open_connection
 from .exchange import Exchange
-from .faults import Fault
+from .faults import ConnectError, Fault
 from .limits import Limits, Timeouts
 
 if TYPE_CHECKING:

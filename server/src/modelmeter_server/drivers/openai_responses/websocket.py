@@ -18,8 +18,8 @@ from websockets.http11 import Response
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
-from modelmeter_server.drivers.http.connect import ConnectError, open_connection
-from modelmeter_server.drivers.http.faults import Fault
+from modelmeter_server.drivers.http.connect import open_connection
+from modelmeter_server.drivers.http.faults import ConnectError, Fault
 from modelmeter_server.drivers.http.message import Headers
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ from modelmeter_server.core.session_frames import (
     read_frame,
 )
 from modelmeter_server.core.text import cut_utf8, well_formed
+from modelmeter_server.drivers.authentication import CredentialsError, without_credentials
 from modelmeter_server.drivers.driver import LEDGER_DOWN
-from modelmeter_server.drivers.http import Fault, cause_of
-from modelmeter_server.drivers.http.connect import ConnectError
+from modelmeter_server.drivers.http import ConnectError, Fault, cause_of, egress_refusal
 from modelmeter_server.drivers.http.watch import Watch
 from modelmeter_server.drivers.provider_words import without_keys
 
@@ -206,6 +206,10 @@ class WebSocketCall:
         self._listener.send_failed()
         if isinstance(error, HandshakeRefused):
             return self._refused(error)
+        if isinstance(error, CredentialsError):
+            return without_credentials(error)
+        if isinstance(error, ConnectError) and error.fault is Fault.EGRESS:
+            return egress_refusal(error.detail)
         if isinstance(error, ConnectError):
             return Ending(
                 end=End.RESET,

@@ -12,19 +12,23 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from modelmeter_server.core.errors import FieldViolation
+from modelmeter_server.core.provider_errors import failure_from_http
 from modelmeter_server.drivers.count_body import members_of
 from modelmeter_server.drivers.driver import PreparedRequest, RequestRefused
 
 from .encode import TARGET
-from .websocket import Socket
+from .websocket import HandshakeRefused, Socket
 from .websocket_call import WebSocketCall
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from modelmeter_server.core.answers import Expectation
     from modelmeter_server.core.models import Capabilities, ModelSpec
     from modelmeter_server.core.requests import CompletionRequest
     from modelmeter_server.drivers.driver import Driver, Observer, ProviderCall, TurnListener, TurnTerms
     from modelmeter_server.drivers.instance import Instance
+    from modelmeter_server.drivers.keys import KeyLease
 
 _HTTP_ONLY: Final = frozenset(("stream", "background"))
 _OWNED: Final = ("type", "generate", "previous_response_id", "stream_id")
@@ -63,17 +67,20 @@ class WebSocketLink:
         if self._socket is not None and self.is_ready():
             return self._socket
         instance = self._instance
+        lease = instance.lease()
+        if lease is not None and not lease.is_ready:
+            await lease.prepare()
         self._number += 1
         socket = Socket(
             self._number,
             instance.endpoint,
             instance.context,
             instance.target(TARGET),
-            instance.headers(),
+            () if lease is None else lease.header(),
             timeouts=instance.timeouts,
             limits=instance.limits,
         )
-        await socket.open()
+        await _open(socket, lease, instance.scrub)
         if self._is_closed:
             socket.abort()
         self._socket = socket
@@ -91,6 +98,22 @@ class WebSocketLink:
         socket, self._socket = self._socket, None
         if socket is not None:
             socket.close()
+
+
+async def _open(socket: Socket, lease: KeyLease | None, scrub: Callable[[str], str]) -> None:
+    """Open a socket, and tell the key that it went with how that ended."""
+    if lease is None:
+        await socket.open()
+        return
+    lease.begin()
+    refusal = None
+    try:
+        await socket.open()
+    except HandshakeRefused as error:
+        refusal = failure_from_http(error.status, error.headers.get, error.body, scrub=scrub)
+        raise
+    finally:
+        lease.end(refusal)
 
 
 class TurnDriver:

@@ -142,6 +142,7 @@ ceilings = Table(
     Column("nano_units", _Count),
     Column("currency", _Name, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    Column("by_admin", Boolean, nullable=False),
     Index("ceilings_by_subject", "tenant", "scope", "name"),
 )
 
@@ -165,6 +166,7 @@ halts = Table(
     Column("mode", _Name, nullable=False),
     Column("reason", Text, nullable=False),
     Column("since", BigInteger, nullable=False),
+    Column("by_admin", Boolean, nullable=False),
 )
 
 servers = Table(
