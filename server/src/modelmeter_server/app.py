@@ -162,7 +162,12 @@ class App:
         )
         # Then it takes the place of the old, between two steps of the loop. Nothing here may fail or wait.
         # Whatever else depends on settings is told of the new ones here, by a `reconfigure` of its own.
-        self._authenticator, self.settings = authenticator, settings
+        if authenticator is not None and self._authenticator is not None:
+            # The same one with other knowledge, so that who was let in and would be no more is cut.
+            self._authenticator.reconfigure(authenticator)
+        else:
+            self._authenticator = authenticator
+        self.settings = settings
         self.egress.reconfigure(settings.egress)
         self.engine.offers.replace(offer)
         self.engine.targets.reconfigure(breaker_rules(settings, offer.catalog))

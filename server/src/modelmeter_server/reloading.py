@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from .config import ConfigError
 from .drivers.file_watch import FileWatch
+from .ledger.ledger import LedgerUnavailable
 from .telemetry.calls import call_recorder
 from .telemetry.log import configure_logging, get_logger, worker
 
@@ -72,6 +73,14 @@ class Reloading:
             self._refuse(why, [f"it cannot be built: {type(error).__name__}"], ())
         else:
             self._taken_over(why, changes)
+            if changes.touch("tenants"):
+                await self._declare_ceilings()
+
+    async def _declare_ceilings(self) -> None:
+        try:
+            await self._app.declare_ceilings()
+        except LedgerUnavailable as error:
+            _log.warning("the ceilings of the configuration are not set; reload it again", reason=str(error))
 
     def _refuse(self, why: str, mistakes: list[str], files: Iterable[Path]) -> None:
         """Log the mistakes once; a file that changed may have been read while it was written, and gets another look."""
