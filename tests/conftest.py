@@ -3,13 +3,16 @@ databases of a ledger: a file, and a PostgreSQL server that each process of the 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import settings
 
+from modelmeter_server.telemetry import log
 from tests.support import postgres as debian
 from tests.support.material import MISSING, SHARED, has_material
 from tests.support.postgres import PostgresServer, postgres_server
@@ -85,6 +88,20 @@ def postgres_url(postgres: PostgresServer) -> Iterator[str]:
     url = postgres.create_database()
     yield url
     postgres.drop_database(url)
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """Undo what a test did to the process's logging."""
+    before, outputs = structlog.get_config(), dict(log._outputs)
+    handlers, level = list(logging.root.handlers), logging.root.level
+    yield
+    if structlog.get_config() != before:
+        structlog.configure(**before)
+        log._outputs.clear()
+        log._outputs.update(outputs)
+        logging.root.handlers[:] = handlers
+        logging.root.setLevel(level)
 
 
 @pytest.fixture(params=DATABASES)

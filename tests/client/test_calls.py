@@ -77,8 +77,7 @@ def test_the_twins_have_the_same_methods_with_the_same_arguments():
         sync, twin = (
             {name: value for name, value in vars(each).items() if not name.startswith("_")} for each in pair
         )
-        # Sessions are of asyncio alone.
-        assert sync.keys() == twin.keys() - {"session", "open_session"}
+        assert sync.keys() == twin.keys()
         for name in sync.keys() - {"text", "admin"}:
             assert inspect.signature(sync[name]).parameters == inspect.signature(twin[name]).parameters
 

@@ -18,6 +18,7 @@ from modelmeter.v1 import model_service_pb2, model_service_pb2_grpc
 from modelmeter_server import app as composition
 from modelmeter_server.app import App
 from modelmeter_server.config import Changes, IdentitySettings, load
+from modelmeter_server.drivers.http import EgressGate
 from modelmeter_server.identity.authenticator import CallerAuthenticator
 from modelmeter_server.identity.token_file import TokenFile
 from tests.e2e import hostile
@@ -148,7 +149,7 @@ async def test_a_session_takes_its_turns_where_it_was_opened(tmp_path):
 
 
 async def test_what_cannot_be_built_changes_nothing(tmp_path, monkeypatch):
-    def broken(_provider: object) -> None:
+    def broken(_provider: object, _gate: object) -> None:
         raise OSError("no trust store")
 
     async with two_providers() as (one, other), deployed(tmp_path, document(one.url)) as served:
@@ -200,9 +201,9 @@ async def test_what_knows_callers_stays_unless_it_is_about_them(tmp_path, monkey
     made: list[object] = []
     make = composition.make_authenticator
 
-    def counted(identity: IdentitySettings) -> CallerAuthenticator:
+    def counted(identity: IdentitySettings, gate: EgressGate) -> CallerAuthenticator:
         made.append(identity)
-        return make(identity)
+        return make(identity, gate)
 
     monkeypatch.setattr(composition, "make_authenticator", counted)
     identity = '[identity]\ntokens_file = "tokens.json"\n[tenants.{}]\n'

@@ -36,7 +36,7 @@ GONE = {ANTHROPIC: ("temperature", "top_p", "top_k")}
 
 NOT_SENT = {
     *("model", "call_id", "sensitivity", "labels", "schema_mode"),
-    *("effect", "ceiling", "replay_only"),
+    *("effect", "ceiling", "replay_only", "retry_policy", "affinity_key"),
     "turn",  # goes over the socket of a session alone, where tests/drivers/test_websocket_link.py sees it
 }
 REFUSED: dict[str, dict[str, Any]] = {

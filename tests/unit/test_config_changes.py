@@ -125,7 +125,7 @@ def test_a_file_with_other_contents_is_a_change_of_the_key_that_names_it(folder)
     old = folder.load()
     (folder.path / "p.key").write_text("sk-second")
     changes = compare(old, folder.load())
-    assert changes.listed() == ["providers.p.api_key", "providers.p.api_key_file"]
+    assert changes.listed() == ["providers.p.api_key_file", "providers.p.keys"]
     assert changes.touch("providers", "p")
     assert not changes.touch("providers", "q")
     assert "sk-" not in repr(changes)

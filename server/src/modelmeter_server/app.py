@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from .config.addresses import of_worker
 from .config.changes import compare
+from .config.secret import Secret
 from .config.settings import NO_LEDGER
 from .config.telemetry import redaction_of, sampling_of
 from .drivers import replay
@@ -68,6 +69,9 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
+FORMER_SECRETS = 256
+"""Keys of drivers that are gone which are still taken out of whatever is told, the newest first."""
+
 
 class App:
     """A deployment: providers, engine, server."""
@@ -78,6 +82,7 @@ class App:
         """What holds now."""
         share = settings.share
         self.egress = EgressGate(settings.egress)
+        self._former_secrets: tuple[Secret, ...] = ()
         drivers = {each.name: make_driver(each, self.egress) for each in settings.providers}
         self.telemetry = make_telemetry(settings, self._living_secrets)
         self.engine = Engine(
@@ -168,6 +173,7 @@ class App:
         else:
             self._authenticator = authenticator
         self.settings = settings
+        self._remember_secrets()
         self.egress.reconfigure(settings.egress)
         self.engine.offers.replace(offer)
         self.engine.targets.reconfigure(breaker_rules(settings, offer.catalog))
@@ -249,12 +255,14 @@ class App:
 
     def _living_secrets(self) -> list[str]:
         """Return the providers' keys and tokens of now and of before."""
-        return [
-            secret
-            for driver in self.engine.offers.drivers
-            if isinstance(driver, HttpDriver)
-            for secret in driver.secrets
-        ]
+        drivers = self.engine.offers.drivers
+        now = [each for driver in drivers if isinstance(driver, HttpDriver) for each in driver.secrets]
+        return [*now, *(each.reveal() for each in self._former_secrets)]
+
+    def _remember_secrets(self) -> None:
+        """Keep the keys of drivers that are about to go: what was sent with them may come back in an error."""
+        known = list(dict.fromkeys(self._living_secrets()))
+        self._former_secrets = tuple(map(Secret, known[:FORMER_SECRETS]))
 
     def _soft_limit_passed(self, limit: SoftLimit) -> None:
         self.telemetry.soft_limit_passed(limit.ceiling_id, limit.percent, limit.standing)
@@ -264,6 +272,7 @@ class App:
     async def _close(self) -> None:
         if self.private is not None:
             await self.private.stop()
+        self._remember_secrets()
         await self.engine.offers.aclose()
         if self._halts is not None:
             await self._halts.stop()
