@@ -265,6 +265,41 @@ async def test_who_stands_beside_counts_among_those_who_wait_and_is_not_served()
     assert house.admission.waiting == 0
 
 
+async def test_a_call_with_several_targets_has_one_place_and_moves_it_only_where_there_is_room():
+    house = House(queued=0, targets={"p": 1, "q": 1})
+    first = house.admission.enter("acme", "claude", ("p", "q"), 0)
+    second = house.admission.enter("acme", "claude", ("p", "q"), 0)
+    assert isinstance(first, Entry)
+    assert isinstance(second, Entry)
+    assert (first.target, second.target) == ("p", "q")
+    assert not first.move("q")
+    assert first.move("p")
+    assert house.refused("acme", "claude", ("p", "q"), 0).quotas[0].subject == "target:p"
+    second.settle(None)
+    assert first.move("q")
+    assert [house.admission.load.in_flight(name) for name in "pq"] == [0, 1]
+    first.settle(None)
+    assert [house.admission.load.in_flight(name) for name in "pq"] == [0, 0]
+
+
+@given(moves=st.lists(st.tuples(st.sampled_from(("enter", "move", "leave")), st.sampled_from("pqr"))))
+async def test_no_target_ever_has_more_calls_than_it_may(moves):
+    limits = {"p": 1, "q": 2}
+    house, inside = House(queued=0, targets=limits), []
+    for move, target in moves:
+        if move == "enter":
+            entered = house.admission.enter("acme", "claude", tuple(sorted({target, "q"})), 0)
+            inside += [entered] if isinstance(entered, Entry) else []
+        elif inside and move == "move":
+            inside[0].move(target)
+            inside.append(inside.pop(0))
+        elif inside:
+            inside.pop().settle(None)
+        load = {name: house.admission.load.in_flight(name) for name in "pqr"}
+        assert sum(load.values()) == len(inside)
+        assert all(load[name] <= most for name, most in limits.items())
+
+
 async def test_a_place_that_a_reader_holds_is_taken_until_it_has_read():
     house = House(concurrent=1, queued=0, tenants={"acme": CallLimits(concurrent=1)})
     entry = house.enter()
