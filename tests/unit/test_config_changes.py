@@ -139,6 +139,14 @@ def test_authorities_that_are_replaced_under_the_same_name_are_a_change(folder):
     assert compare(old, folder.load(trust)).listed() == ["providers.p.ca_file"]
 
 
+def test_targets_are_told_under_the_model_that_has_them(folder):
+    routed = BASE + '[models.smart]\ntargets = [{ model = "m" }]\n'
+    with_targets = folder.load(text=routed)
+    assert compare(folder.load(), with_targets).listed() == ["models.smart"]
+    weighted = folder.load(text=routed + 'strategy = "weighted"\n')
+    assert compare(with_targets, weighted).listed() == ["models.smart.strategy"]
+
+
 def test_scripts_that_say_something_else_are_a_change(folder):
     named = ('kind = "replay"', 'kind = "replay"\nscripts = "s.toml"')
     (folder.path / "s.toml").write_text('[scripts.mine]\ntext = "One."\n')

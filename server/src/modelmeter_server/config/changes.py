@@ -130,12 +130,13 @@ def _differing(old: Any, new: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
 
 def _named(old: Iterable[Any], new: Iterable[Any], path: KeyPath) -> Iterator[KeyPath]:
     before, after = ({each.name: each for each in side} for side in (old, new))
+    section = "models" if path == ("routes",) else path[-1]
     for name in sorted(before.keys() ^ after.keys()):
-        yield (*path[-1:], name)
+        yield section, name
     for name in sorted(before.keys() & after.keys()):
         for field in before[name].__struct_fields__:
             if field not in _MADE and getattr(before[name], field) != getattr(after[name], field):
-                yield (*path[-1:], name, field)
+                yield section, name, field
 
 
 def _files(old: Settings, new: Settings) -> Iterator[KeyPath]:
