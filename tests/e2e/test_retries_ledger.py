@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,14 +14,16 @@ from typing import Any
 import pytest
 
 from modelmeter import CallCeiling, Certainty, Completion, ErrorKind, ModelmeterError
+from modelmeter_server.core.models import OnCancel
 from modelmeter_server.core.requests import CompletionRequest
 from modelmeter_server.engine.plan import completion_hold
 from modelmeter_server.ledger.rows import CallRow
 from modelmeter_server.ledger.storage import StoredLedger
 from tests.conformance.asking import ask
 from tests.e2e.retry_service import MODEL, model, requests_of, tried
-from tests.support.ledgers import ledger_in, put_ceiling, rows_of, until
+from tests.support.ledgers import ledger_in, put_ceiling, rows_of, until, until_settled
 from tests.support.provider_service import ProviderService
+from tests.support.retry_faults import reply
 
 ANSWER_TOKENS = 12 + 20
 """Of each whole answer of the provider, blank ones as well."""
@@ -247,3 +250,29 @@ async def test_a_call_that_is_asked_once_has_no_such_limit():
     async with tried("anthropic", [], max_attempts=1, total=0.0) as service:
         heard = await ask(service.client, "unary", MODEL, "Hi")
     assert heard.kind == "COMPLETION"
+
+
+@pytest.mark.parametrize("fault", ["limited", "blank"])
+async def test_a_request_that_is_read_on_for_its_bill_alone_is_not_followed_by_another(
+    tmp_path: Path, fault: str
+):
+    async with booked(tmp_path, [], max_attempts=3, landed=True, on_cancel=OnCancel.DRAIN) as (
+        service,
+        ledger,
+    ):
+        held = asyncio.Event()
+        service.provider.script([replace(reply("anthropic", fault), gate=held)])
+        asking = asyncio.create_task(service.client.complete(MODEL, "Hi"))
+        (call,) = await _under_way(service)
+        asking.cancel()
+        await until(lambda: call.audience.told.done())
+        held.set()
+        await until_settled(ledger)
+        assert requests_of(service) == 1
+
+
+async def _under_way(service: ProviderService) -> Sequence[Any]:
+    """Return the calls whose requests the provider has."""
+    inflight: Any = service.engine._inflight
+    await until(lambda: any(each.provider.is_under_way for each in inflight.calls))
+    return list(inflight.calls)

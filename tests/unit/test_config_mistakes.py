@@ -152,7 +152,7 @@ price = {
             "models.m.retry.max_wait",
             "initial_wait is 0.5 and max_wait 0.1",
         ),
-        (MODEL + "retry.initial_wait = 99", 7, "models.m.retry.initial_wait", "the smaller one first"),
+        (MODEL + "retry.initial_wait = 99", 7, "models.m.retry.initial_wait", "raise max_wait"),
         (MODEL + "retry.attempts = 3", 7, "models.m.retry.attempts", 'did you mean "max_attempts"?'),
         (MODEL + "hosted_tools = [1]", 7, "models.m.hosted_tools[0]", "is not a string"),
         (MODEL + 'service_tier = "so fast"', 7, "models.m.service_tier", "is no tier"),

@@ -28,7 +28,9 @@ def read_retry(model: Table, *owners: ProviderSettings | None, attempts: int = 1
     if initial > longest:
         key = "initial_wait" if "initial_wait" in table else "max_wait"
         table.mistake(
-            key, f"initial_wait is {initial:g} and max_wait {longest:g}", "write the smaller one first"
+            key,
+            f"initial_wait is {initial:g} and max_wait {longest:g}",
+            "raise max_wait, or lower initial_wait",
         )
     total = max((math.inf if each is None else each.timeouts.total for each in owners), default=math.inf)
     policy = RetryPolicy(

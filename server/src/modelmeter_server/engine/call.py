@@ -482,7 +482,9 @@ class Call:
 
     async def _following(self, route: Route, own: Failure, so_far: Failure, plan: Plan) -> Plan | Failure:
         """Return what is sent next and set to whom, once the wait for that is over, or what the call ends with."""
-        following = None if self._cut or self._has_told() else route.after(own)
+        # Who left would pay for another attempt as for the one that is read on for its bill alone.
+        is_over = self._cut or self._landing.is_draining or self._has_told()
+        following = None if is_over else route.after(own)
         if following is None:
             return so_far
         holding, asked = self._holding, self.provider.asked()
