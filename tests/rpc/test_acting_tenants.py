@@ -245,7 +245,8 @@ async def test_an_admin_who_watches_every_tenant_sees_whose_each_event_is(tmp_pa
             await gate.running.stub.Complete(asking(), metadata=bearer(token), timeout=5)
         seen: list[event_pb2.Event] = []
         while len(seen) < 6:
-            seen += (await watch.read()).events
+            batch: Any = await watch.read()
+            seen += batch.events
         watch.cancel()
     assert [(each.tenant, each.kind) for each in seen] == [
         (tenant, kind)

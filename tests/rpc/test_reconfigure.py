@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -336,6 +337,28 @@ async def test_a_tenant_that_stays_keeps_its_stream_through_a_reload(tmp_path):
                 keeper.stays.look()
                 gate.set()
                 assert [text async for text in texts] == ["lo."]
+
+
+async def test_health_is_open_to_anybody_as_soon_as_a_reload_says_so(tmp_path):
+    async def asked(address: str) -> grpc.StatusCode:
+        async with grpc.aio.insecure_channel(address) as channel:
+            check: Any = channel.unary_unary("/grpc.health.v1.Health/Check")
+            code: grpc.StatusCode = await check(b"", timeout=10).code()
+            return code
+
+    identity = '[identity]\ntokens_file = "tokens.json"\nopen_health = {}\n[tenants.a]\n'
+    file = tmp_path / "m.toml"
+    file.write_text(document("http://127.0.0.1:9", rest=identity.format("false")))
+    app = App(load(file, ENVIRON))
+    (address,) = await app.start()
+    codes = [await asked(address)]
+    for word in ("true", "false"):
+        file.write_text(document("http://127.0.0.1:9", rest=identity.format(word)))
+        app.reconfigure(load(file, ENVIRON))
+        codes.append(await asked(address))
+    await app.stop(0)
+    closed = grpc.StatusCode.UNAUTHENTICATED
+    assert codes == [closed, grpc.StatusCode.OK, closed]
 
 
 async def test_what_knows_callers_stays_unless_it_is_about_them(tmp_path, monkeypatch):
