@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import modelmeter
+from modelmeter_server.identity.token_file import TokenFile
 from tests.e2e import hostile
 from tests.support.fault_server import FaultServer, Reply
 from tests.support.logged_server import LoggedServer, logged_server
@@ -164,6 +166,40 @@ async def test_sighup_without_a_configuration_ends_nothing(tmp_path):
         server.send(signal.SIGHUP)
         await server.told("there is no configuration file to read again")
         assert "replay/answer" in await names(server)
+
+
+@pytest.mark.parametrize("way", ["SIGHUP", "change of a file"])
+async def test_ceilings_that_a_reload_declares_bind_the_next_calls(tmp_path, way):
+    """They are set right after the log has told of the reload: the second wait is for that."""
+    _, token = TokenFile(tmp_path / "tokens.json").create("acme")
+    tenant = '[identity]\ntokens_file = "tokens.json"\n[tenants.acme]\n'
+    price = 'price = { currency = "USD", input = "1", output = "1" }\n'
+
+    def with_ledger(url: str, ceilings: str = "") -> str:
+        text = document(url, server=QUIET if way == "SIGHUP" else "", rest=price + tenant + ceilings)
+        return text.replace('url = "none"', 'url = "sqlite:///ledger.db"')
+
+    async with FaultServer(Reply(chunks=[ANSWER])) as provider:
+        file = tmp_path / "m.toml"
+        (tmp_path / "p.key").write_text("sk-first-key")
+        file.write_text(with_ledger(provider.url))
+        async with (
+            logged_server("--config", str(file)) as server,
+            modelmeter.AsyncClient(server.address, token=token) as client,
+        ):
+            assert (await client.complete("m", "Hi")).text
+            assert await client.ledger.ceilings() == []
+            file.write_text(with_ledger(provider.url, "ceilings = [{ tokens = 1 }]\n"))
+            if way == "SIGHUP":
+                server.send(signal.SIGHUP)
+            await server.told(RELOADED, why=way)
+            async with asyncio.timeout(10):
+                while not (found := await client.ledger.ceilings()):  # noqa: ASYNC110 - nobody tells of it
+                    await asyncio.sleep(0.01)
+            with pytest.raises(modelmeter.CeilingError):
+                await client.complete("m", "Hi")
+            assert [(each.tokens, each.by_admin) for each in found] == [(1, True)]
+            assert len(provider.requests) == 1
 
 
 @pytest.mark.parametrize("word", ["server", "models"])

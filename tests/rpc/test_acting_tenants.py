@@ -10,6 +10,7 @@ import pytest
 
 import modelmeter
 from modelmeter.v1 import (
+    event_pb2,
     event_service_pb2,
     event_service_pb2_grpc,
     ledger_service_pb2_grpc,
@@ -232,3 +233,23 @@ async def test_the_client_acts_for_another_tenant(tmp_path, ledger):
             with pytest.raises(modelmeter.RefusedError) as caught:
                 await client.ledger.of("other").ceilings()
             assert caught.value.code is DENIED
+
+
+async def test_an_admin_who_watches_every_tenant_sees_whose_each_event_is(tmp_path):
+    async with gated(tmp_path) as gate:
+        events = event_service_pb2_grpc.EventServiceStub(gate.running.channel)
+        wanted = event_service_pb2.WatchEventsRequest(filter=event_service_pb2.EventFilter(tenant="*"))
+        watch = events.WatchEvents(wanted, metadata=bearer(gate.ops), timeout=20)
+        await watch.read()
+        for token in (gate.acme, gate.ops):
+            await gate.running.stub.Complete(asking(), metadata=bearer(token), timeout=5)
+        seen: list[event_pb2.Event] = []
+        while len(seen) < 6:
+            batch: Any = await watch.read()
+            seen += batch.events
+        watch.cancel()
+    assert [(each.tenant, each.kind) for each in seen] == [
+        (tenant, kind)
+        for tenant in ("acme", "ops")
+        for kind in ("prompt.started", "attempt", "prompt.completed")
+    ]

@@ -11,6 +11,7 @@ import msgspec
 
 import modelmeter
 from modelmeter_server.config.secret import Secret
+from modelmeter_server.core.call_limits import AdmissionLimits
 from modelmeter_server.core.models import ModelSpec, Strategy
 from modelmeter_server.core.pricing import PriceTable, Tier
 from modelmeter_server.core.requests import Sensitivity
@@ -20,6 +21,7 @@ from modelmeter_server.drivers.driver import Driver
 from modelmeter_server.drivers.http import Endpoint, Timeouts
 from modelmeter_server.drivers.http_driver import HttpDriver
 from modelmeter_server.drivers.wire_formats import WIRE_FORMATS
+from modelmeter_server.engine.admission import Admission
 from modelmeter_server.engine.breaker import BreakerRules
 from modelmeter_server.engine.catalog import Catalog
 from modelmeter_server.engine.engine import Engine
@@ -101,6 +103,7 @@ async def routed_service(
     sticky_runs: bool = False,
     identity: str = "",
     telemetry: Telemetry | None = None,
+    limits: AdmissionLimits | None = None,
 ) -> AsyncIterator[RoutedService]:
     """Serve one model from providers at these addresses; `changes` are fields of single targets that differ."""
     kinds = kinds or {}
@@ -135,7 +138,8 @@ async def routed_service(
         identity=identity,
     )
     memory = Memory()
-    engine = Engine(Catalog([model, *models]), drivers, memory, telemetry=telemetry)
+    admission = None if limits is None else Admission(limits)
+    engine = Engine(Catalog([model, *models]), drivers, memory, telemetry=telemetry, admission=admission)
     if clock is not None:
         engine.targets = Targets(clock=clock, telemetry=telemetry)
     assert model.route is not None

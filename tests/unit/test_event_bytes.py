@@ -90,6 +90,14 @@ def test_an_event_is_read_as_the_library_would_have_written_it(event):
     assert read(event) == event_message(event)  # as well from what is remembered of the first time
 
 
+@pytest.mark.parametrize("tenant", ["", "acme", "other"])
+@pytest.mark.parametrize("event", EXAMPLES, ids=lambda event: type(event).__name__)
+def test_an_event_says_whose_it_is_whoever_had_the_one_before(event, tenant):
+    event = msgspec.structs.replace(event, tenant=tenant)
+    assert read(event).tenant == tenant
+    assert read(event) == event_message(event)
+
+
 def test_what_differs_between_calls_is_not_remembered():
     event_bytes(COMPLETED)
     without = msgspec.structs.replace(

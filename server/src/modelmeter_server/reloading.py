@@ -73,7 +73,8 @@ class Reloading:
             self._refuse(why, [f"it cannot be built: {type(error).__name__}"], ())
         else:
             self._taken_over(why, changes)
-            if changes.touch("tenants"):
+            # By the signal also when nothing has changed: the ledger may have been away the last time.
+            if why == "SIGHUP" or changes.touch("identity", "ceilings"):
                 await self._declare_ceilings()
 
     async def _declare_ceilings(self) -> None:
