@@ -21,18 +21,10 @@ def read_limits(table: Table, *, may_queue: bool = False) -> CallLimits:
             "queued", "goes with tenants: it is tenants that take turns", "remove it, or give it to tenants"
         )
     limits = CallLimits(
-        concurrent=optional_integer(table, "concurrent", most=MOST_CALLS),
-        requests_per_minute=optional_integer(table, "requests_per_minute", most=MOST_PER_MINUTE),
-        tokens_per_minute=optional_integer(table, "tokens_per_minute", most=MOST_PER_MINUTE),
-        queued=optional_integer(table, "queued", least=0, most=MOST_CALLS) if may_queue else None,
+        concurrent=table.optional_integer("concurrent", most=MOST_CALLS),
+        requests_per_minute=table.optional_integer("requests_per_minute", most=MOST_PER_MINUTE),
+        tokens_per_minute=table.optional_integer("tokens_per_minute", most=MOST_PER_MINUTE),
+        queued=table.optional_integer("queued", least=0, most=MOST_CALLS) if may_queue else None,
     )
     table.close()
     return limits
-
-
-def optional_integer(table: Table, key: str, *, least: int = 1, most: int) -> int | None:
-    """Return an integer within bounds; `None` when it is absent."""
-    if key in table:
-        return table.integer(key, least, least=least, most=most)
-    table.get(key, int, "")
-    return None

@@ -89,7 +89,7 @@ class ModelReader:
             max_tokens_per_second=table.integer(
                 "max_tokens_per_second", MAX_TOKENS_PER_SECOND, least=1, most=_MOST_OUTPUT
             ),
-            clamp_output=_optional(table, "clamp_output", most=_MOST_OUTPUT),
+            clamp_output=table.optional_integer("clamp_output", most=_MOST_OUTPUT),
             recoverable=recoverable,
             max_sensitivity=read_sensitivity(table, "max_sensitivity", Sensitivity.PUBLIC),
             output_sensitivity=_read_output_sensitivity(table),
@@ -227,11 +227,6 @@ def read_declared_identity(table: Table) -> str:
     return identity
 
 
-def _optional(table: Table, key: str, *, most: int) -> int | None:
-    """Return an integer from 1 on; `None` when it is absent."""
-    return table.integer(key, 1, least=1, most=most) if key in table else table.get(key, int, "an integer")
-
-
 class _Purchase(TypedDict):
     identity: str
     reserve_factor: int | None
@@ -245,7 +240,7 @@ def _read_purchase(table: Table, *, abort_stops_billing: bool = True) -> _Purcha
     """Return how calls are booked and what becomes of their requests, which concerns vectors as well."""
     return _Purchase(
         identity=read_declared_identity(table),
-        reserve_factor=_optional(table, "reserve_factor", most=1_000_000),
+        reserve_factor=table.optional_integer("reserve_factor", most=1_000_000),
         abort_stops_billing=table.flag("abort_stops_billing", default=abort_stops_billing),
         on_cancel=table.word("on_cancel", OnCancel.ABORT),
         drain_seconds=table.seconds("drain_seconds", 30.0),

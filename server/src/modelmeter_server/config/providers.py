@@ -16,7 +16,7 @@ from modelmeter_server.drivers.instance import CONNECTION_AGE
 from modelmeter_server.drivers.plugin import DriverPlugin, SettingError
 
 from .breaker import read_breaker
-from .call_limits import MOST_CALLS, optional_integer
+from .call_limits import MOST_CALLS
 from .dialects import default_dialect, read_dialect
 from .files import readable_file, trust_problem
 from .keys import KeyReader, has_key, refuse_key
@@ -82,7 +82,7 @@ class ProviderReader:
             kind=kind.name,
             timeouts=_read_bounds(table.table("timeouts"), Timeouts()),
             breaker=read_breaker(table.table("breaker")),
-            max_concurrent_calls=optional_integer(table, "max_concurrent_calls", most=MOST_CALLS),
+            max_concurrent_calls=table.optional_integer("max_concurrent_calls", most=MOST_CALLS),
             allow_direct_models=table.flag("allow_direct_models", default=False),
             **(self._read_remote(table, kind) if kind.is_remote else self._read_scripts(table)),
         )

@@ -174,6 +174,13 @@ class Table:
             return default
         return int(value)
 
+    def optional_integer(self, key: str, *, least: int = 1, most: int) -> int | None:
+        """Return an integer within bounds, both included; `None` when it is absent."""
+        if key in self:
+            return self.integer(key, least, least=least, most=most)
+        self.get(key, int, "")  # a known key, for whoever misspells it
+        return None
+
     def seconds(self, key: str, default: float, *, zero: bool = False) -> float:
         """Return a number of seconds above 0, or from 0 on; `inf` is allowed."""
         expected = f"a number of seconds {'from 0 on' if zero else 'above 0'}"

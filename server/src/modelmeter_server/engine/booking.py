@@ -16,6 +16,7 @@ from modelmeter_server.core.journal import CallKey, Operation
 from modelmeter_server.core.outcomes import Disposition, Kind, Stage
 from modelmeter_server.core.text import cut_utf8, well_formed
 from modelmeter_server.core.usage import total_spend_tokens
+from modelmeter_server.core.windows import SECOND
 from modelmeter_server.ledger import contents
 from modelmeter_server.ledger.commands import Again, CallRef, Reserve, Settle
 from modelmeter_server.ledger.rows import AttemptRow, End, Figures
@@ -35,9 +36,6 @@ MESSAGE_BYTES = 1_024
 
 WORD_BYTES = 256
 """UTF-8 bytes of a provider's word or id that are kept for ever."""
-
-MICROS = 1_000_000
-"""In a second."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,7 +263,7 @@ def attempt_rows(
             dispatch=ref.dispatch,
             number=earlier + attempt.number,
             target=attempt.target,
-            started_at=started.get(attempt.number, at - int(attempt.elapsed * MICROS)),
+            started_at=started.get(attempt.number, at - int(attempt.elapsed * SECOND)),
             elapsed=attempt.elapsed,
             stage=attempt.stage.name,
             kind=attempt.kind.value if attempt.kind is not None else "",

@@ -14,9 +14,8 @@ from modelmeter_server.core.errors import TABLE, Failure, failure
 from modelmeter_server.core.outcomes import Cause, Certainty, Code, Disposition, Kind, Stage
 from modelmeter_server.core.pricing import Cost, CostSource
 from modelmeter_server.core.usage import AdditionalUsage, Usage
+from modelmeter_server.core.windows import SECOND
 from modelmeter_server.ledger import contents
-
-from .booking import MICROS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,7 +121,7 @@ def denial(denied: Denied, at: int) -> Failure:
         cause=Cause.LIMIT,
         code=Code.FAILED_PRECONDITION if denied.kind is Kind.REFUSED else None,
         # Only when every ceiling says when: a wait for some of them would be in vain.
-        retry_after=max(0.0, (max(certain) - at) / MICROS) if rooms and len(certain) == len(rooms) else None,
+        retry_after=max(0.0, (max(certain) - at) / SECOND) if rooms and len(certain) == len(rooms) else None,
         standings=denied.standings,
         differing_field=denied.field,
     )
@@ -154,7 +153,7 @@ def describe(standing: Standing) -> str:
     if standing.asked > standing.allowed:
         returns = "a call of that size never fits: lower its max_output_tokens or raise the ceiling"
     elif standing.room_at is not None:
-        moment = datetime.fromtimestamp(standing.room_at / MICROS, UTC)
+        moment = datetime.fromtimestamp(standing.room_at / SECOND, UTC)
         returns = f"room returns at {moment.isoformat(timespec='seconds').replace('+00:00', 'Z')}"
     return (
         f"the {window}ceiling of {whose} allows {standing.allowed:,} {unit}: settled {standing.settled:,}, "

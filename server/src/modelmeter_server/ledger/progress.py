@@ -20,6 +20,7 @@ from modelmeter_server.core.settlement import (
     raise_booking,
     without,
 )
+from modelmeter_server.core.windows import SECOND
 
 from .room import passed_limits
 from .rows import AttemptRow, CallRow, ContentRow, Hold
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from .books import Books
     from .commands import CallRef, Checkpoint, Dispatch, Settle
 
-SECOND = 1_000_000
-"""Microseconds."""
 OPERATOR = "operator"
 LATE = "late"
 """Who reconciled a call: its own server, after it had been given up."""

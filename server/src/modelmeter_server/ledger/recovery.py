@@ -10,9 +10,10 @@ from modelmeter_server.core.errors import TABLE
 from modelmeter_server.core.journal import CallState
 from modelmeter_server.core.outcomes import Cause, Certainty, Disposition, Kind, Stage
 from modelmeter_server.core.settlement import NOTHING, End, Figures, Tried, book, write_off
+from modelmeter_server.core.windows import SECOND
 
 from .books import rebook
-from .progress import SECOND, end_call, in_told_currency
+from .progress import end_call, in_told_currency
 from .spending import entry_of
 
 if TYPE_CHECKING:

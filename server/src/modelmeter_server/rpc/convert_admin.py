@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from modelmeter_server.core.text import well_formed
 
+from .convert_standing import LAST_SECOND
 from .words import SENSITIVITIES, TOKEN_STATES
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ MOST_NAME: Final = 128
 
 _MOST_SECONDS: Final = 315_576_000_000
 """Of a Duration: about 10,000 years."""
-_LAST_SECOND: Final = 253_402_300_799
-"""The last that a Timestamp can hold: the end of the year 9999."""
 
 
 def fill_token(message: admin_service_pb2.Token, record: TokenRecord, now: float) -> None:
@@ -67,7 +66,7 @@ def end_of_life(
     if not _is_duration(request.lifetime) or request.lifetime.seconds < 1:
         found.add("lifetime", "must be 1 s or more")
         return None
-    return min(int(now) + request.lifetime.seconds, _LAST_SECOND)
+    return min(int(now) + request.lifetime.seconds, LAST_SECOND)
 
 
 def overlap_of(request: admin_service_pb2.RotateTokenRequest, found: Violations) -> int:
@@ -80,7 +79,7 @@ def overlap_of(request: admin_service_pb2.RotateTokenRequest, found: Violations)
 
 def moment(time: Timestamp, field: str, found: Violations) -> int:
     """Return a time in whole seconds since 1970."""
-    if not 0 < time.seconds <= _LAST_SECOND or not 0 <= time.nanos < 1_000_000_000:
+    if not 0 < time.seconds <= LAST_SECOND or not 0 <= time.nanos < 1_000_000_000:
         found.add(field, "must be a time from 1970 to 9999")
     return time.seconds
 

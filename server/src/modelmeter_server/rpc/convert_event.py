@@ -11,8 +11,8 @@ from modelmeter.v1 import event_pb2, usage_pb2
 from modelmeter_server.core.counters import INT64_MAX
 from modelmeter_server.core.events import KINDS, Event, Severity
 from modelmeter_server.core.text import well_formed
+from modelmeter_server.core.windows import SECOND
 
-from .convert_standing import MICROS
 from .convert_usage import COUNTERS, MAX_SECONDS, fill_cost, fill_duration
 from .words import CAUSES, CERTAINTIES, COST_SOURCES, DISPOSITIONS, FINISHES, STAGES
 from .words import KINDS as ERROR_KINDS
@@ -146,7 +146,7 @@ def event_message(event: Event) -> event_pb2.Event:
         value = getattr(event, field)
         if value or (has_presence and value is not None):
             told[field] = value if make is None else make(value)
-    seconds, micros = divmod(event.occurred_at, MICROS)
+    seconds, micros = divmod(event.occurred_at, SECOND)
     fields: dict[str, Any] = {"occur_time": {"seconds": seconds, "nanos": micros * 1_000}, name: told}
     return event_pb2.Event(
         version=event.version,

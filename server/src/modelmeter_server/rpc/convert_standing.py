@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from modelmeter_server.core.counters import INT64_MAX
 from modelmeter_server.core.text import cut_utf8
+from modelmeter_server.core.windows import SECOND
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
@@ -13,11 +14,10 @@ if TYPE_CHECKING:
     from modelmeter.v1 import error_pb2
     from modelmeter_server.core.ceilings import Standing
 
-MICROS = 1_000_000
-"""In a second."""
+LAST_SECOND = 253_402_300_799
+"""The last of the year 9999, up to which a Timestamp goes."""
 
-LATEST = 253_402_300_799 * MICROS
-"""The last second of the year 9999, up to which a Timestamp goes."""
+LATEST = LAST_SECOND * SECOND
 
 
 def fill_standing(message: error_pb2.CeilingStanding, standing: Standing, text_bytes: int) -> None:
@@ -37,7 +37,7 @@ def fill_standing(message: error_pb2.CeilingStanding, standing: Standing, text_b
 
 def fill_time(message: Timestamp, micros: int) -> None:
     """Write microseconds since the epoch."""
-    seconds, rest = divmod(min(max(micros, 0), LATEST), MICROS)
+    seconds, rest = divmod(min(max(micros, 0), LATEST), SECOND)
     message.seconds = seconds
     message.nanos = rest * 1000
     message.SetInParent()

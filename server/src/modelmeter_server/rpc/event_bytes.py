@@ -24,9 +24,9 @@ from modelmeter_server.core.events import (
     PromptCompleted,
     PromptStarted,
 )
+from modelmeter_server.core.windows import SECOND
 
 from .convert_event import FACTS, SEVERITIES, cost_message, duration_fields, event_message
-from .convert_standing import MICROS
 from .convert_usage import COUNTERS
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def event_bytes(event: Event) -> bytes:
         return event_message(event).SerializeToString()
     kinds, tag, write = found
     fact = write(event)
-    seconds, micros = divmod(event.occurred_at, MICROS)
+    seconds, micros = divmod(event.occurred_at, SECOND)
     nanos = varint(micros * 1_000)
     return b"".join(
         (
