@@ -133,15 +133,21 @@ class Method:
         call = getattr(channel, arity)(self.path)
         request = {} if self.streams_requests else {"request": b""}
         running = call(**request, timeout=10, metadata=tuple(metadata))
-        try:
-            if self.streams_requests:
+        if self.streams_requests:
+            try:
                 await running.write(LIST_SERVICES)
                 await running.done_writing()
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                # It ended before all was written, for which grpc.aio puts a code of its own, INTERNAL, in the place of
+                # the server's. Who is ended without being heard needs to say nothing.
+                running = call(**request, timeout=10, metadata=tuple(metadata))
+                return await running.code()
+        try:
             if self.streams_responses and await running.read() is not grpc.aio.EOF:
                 running.cancel()
                 return grpc.StatusCode.OK
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            pass  # it ended before all was written or read
+            pass  # it ended before anything was read
         code: grpc.StatusCode = await running.code()
         return code
 
