@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_TICKS = os.sysconf("SC_CLK_TCK")
+_CPU_CLOCK = 2
+"""The kind of clock that counts all the processor time of a process (Linux: `CPUCLOCK_SCHED`)."""
 
 
 class Process:
@@ -28,9 +30,18 @@ class Process:
         self.port = int(line)
 
     def cpu_seconds(self) -> float:
-        """Return user and system time of all threads so far (Linux: `/proc`)."""
-        fields = Path(f"/proc/{self._child.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        """Return user and system time of all threads so far, to the nanosecond: `/proc` counts in hundredths."""
+        return time.clock_gettime(~self._child.pid << 3 | _CPU_CLOCK)
+
+    def ask(self, word: str) -> None:
+        """Write a word to the child, and return once it has answered with the same."""
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.write(f"{word}\n")
+        self._child.stdin.flush()
+        if (answer := self._child.stdout.readline().strip()) != word:
+            msg = f"{self._child.args!r} answered {word!r} with {answer!r}"
+            raise RuntimeError(msg)
 
     def resident_bytes(self) -> int:
         """Return the memory that the process holds now (Linux: `/proc`)."""

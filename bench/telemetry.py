@@ -1,6 +1,6 @@
 """What telemetry costs a call: CPU for each `Complete` of an answer of 400 events.
 
-`python -m bench.telemetry` compares, within each round and in alternating order, telemetry on with telemetry off, and
+`python -m bench.telemetry` compares, in turns of a few calls within each round, telemetry on with telemetry off, and
 10,000 events a second that three watch, one of them asleep, with as many that nobody watches. The median of the ratios
 is the result; the memory of the watched server is told as well. Exit code 1 when a ratio is above its bound.
 """
@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import argparse
 import statistics
+from typing import TYPE_CHECKING
 
 from bench.answers import KINDS
-from bench.calls import cpu_per_call
+from bench.calls import cpu_per_call, side_by_side
 from bench.processes import Process, running
 from bench.provider import EVENTS
+
+if TYPE_CHECKING:
+    from bench.calls import Cost
 
 BOUND = 1.10
 """Highest CPU of a call that is observed, as a multiple of one that is not; of watched events as of unwatched ones."""
@@ -27,38 +31,29 @@ CALLS = 600
 MODEL = f"{KINDS[0]}/bench-1"
 
 
-def _watched(server: Process, calls: int, in_flight: int) -> float:
-    with running("bench.watchers", str(server.port)):
-        return cpu_per_call(server, MODEL, calls, in_flight)
+def _cost(server: Process, in_flight: int) -> Cost:
+    return lambda calls: cpu_per_call(server, MODEL, calls, in_flight)
 
 
-def _pair(number: int, one: float, other: float) -> None:
-    print(f"{number:>5}  {one * 1e3:>9.3f}  {other * 1e3:>9.3f}  {other / one:>6.3f}")
+def _watched(watchers: Process, cost: Cost) -> Cost:
+    def watched(calls: int) -> float:
+        watchers.ask("watch")
+        try:
+            cost(calls // 2)  # until the one that is asleep has all that it was ever sent
+            return cost(calls)
+        finally:
+            watchers.ask("leave")
+
+    return watched
 
 
-def _on_and_off(off: Process, on: Process, rounds: int, calls: int, in_flight: int) -> list[float]:
+def _compare(one: Cost, other: Cost, rounds: int, calls: int) -> list[float]:
+    """Print a line for each round, and return the other's cost as a multiple of the one's."""
     ratios = []
-    print(f"{'round':>5}  {'off ms':>9}  {'on ms':>9}  {'ratio':>6}")
-    for number in range(rounds):
-        turns = (off, on) if number % 2 else (on, off)
-        spent = {turn: cpu_per_call(turn, MODEL, calls, in_flight) for turn in turns}
-        _pair(number + 1, spent[off], spent[on])
-        ratios.append(spent[on] / spent[off])
-    return ratios
-
-
-def _watching(busy: Process, rounds: int, calls: int, in_flight: int) -> list[float]:
-    ratios = []
-    print(f"{'round':>5}  {'alone ms':>9}  {'watched':>9}  {'ratio':>6}")
-    for number in range(rounds):
-        if number % 2:
-            alone = cpu_per_call(busy, MODEL, calls, in_flight)
-            watched = _watched(busy, calls, in_flight)
-        else:
-            watched = _watched(busy, calls, in_flight)
-            alone = cpu_per_call(busy, MODEL, calls, in_flight)
-        _pair(number + 1, alone, watched)
-        ratios.append(watched / alone)
+    for number in range(1, rounds + 1):
+        spent, other_spent = side_by_side(one, other, calls)
+        ratios.append(other_spent / spent)
+        print(f"{number:>5}  {spent * 1e3:>9.3f}  {other_spent * 1e3:>9.3f}  {ratios[-1]:>6.3f}")
     return ratios
 
 
@@ -72,20 +67,32 @@ def _verdict(what: str, ratios: list[float]) -> bool:
 def measure(url: str, rounds: int, calls: int = CALLS, in_flight: int = 32) -> bool:
     """Compare against the provider at `url`, print both tables, and say whether both are within the bounds."""
     print(f"\nCPU per Complete of {EVENTS} events, {in_flight} in flight, with telemetry off and on")
+    print(f"{'round':>5}  {'off ms':>9}  {'on ms':>9}  {'ratio':>6}")
     with (
         running("bench.observed_gateway", url, "off") as off,
         running("bench.observed_gateway", url, "on") as on,
     ):
-        for server in (off, on):
-            cpu_per_call(server, MODEL, calls, in_flight)
-        passed = _verdict("telemetry on", _on_and_off(off, on, rounds, calls, in_flight))
+        plain, observed = _cost(off, in_flight), _cost(on, in_flight)
+        for cost in (plain, observed):
+            cost(in_flight)
+        passed = _verdict("telemetry on", _compare(plain, observed, rounds, calls))
+    return _watching(url, rounds, calls, in_flight) and passed
+
+
+def _watching(url: str, rounds: int, calls: int, in_flight: int) -> bool:
     print("\nbeside 10,000 other events a second, unwatched and with three watchers, one of them asleep")
-    with running("bench.observed_gateway", url, "busy") as busy:
-        _watched(busy, calls, in_flight)
+    print(f"{'round':>5}  {'alone ms':>9}  {'watched':>9}  {'ratio':>6}")
+    with (
+        running("bench.observed_gateway", url, "busy") as busy,
+        running("bench.watchers", str(busy.port)) as watchers,
+    ):
+        alone = _cost(busy, in_flight)
+        watched = _watched(watchers, alone)
+        watched(calls)
         before = busy.resident_bytes()
-        ratios = _watching(busy, rounds, calls, in_flight)
+        ratios = _compare(alone, watched, rounds, calls)
         grown = (busy.resident_bytes() - before) / 1e6
-    passed = _verdict("three watchers", ratios) and passed
+    passed = _verdict("three watchers", ratios)
     verdict = "within" if grown <= MEMORY_BOUND else "ABOVE"
     print(f"memory of the watched server grew by {grown:.1f} MB, {verdict} the bound of {MEMORY_BOUND}")
     return passed and grown <= MEMORY_BOUND

@@ -149,12 +149,12 @@ def test_numbers_at_the_edges_are_told_whole(number):
 
 def test_what_is_remembered_is_bounded_and_junk_goes(monkeypatch):
     monkeypatch.setattr(module, "REMEMBERED", 3)
-    common = module._Common(PromptStarted)
+    facts = module._Facts(PromptStarted)
     started = PromptStarted(**ENVELOPE, model_asked="")
     for number in range(10):
         event = msgspec.structs.replace(started, model_asked=f"model-{number}")
-        assert event_pb2.PromptStarted.FromString(common.bytes_of(event)).model_asked == f"model-{number}"
-        assert len(common._known) <= 3
+        assert event_pb2.PromptStarted.FromString(facts.bytes_of(event)).model_asked == f"model-{number}"
+        assert len(facts._known) <= 3
 
 
 # Batches

@@ -1,8 +1,8 @@
-"""Events as bytes of the wire. Those of every call are put together by hand: a message for each would cost more.
+"""Events as bytes of the wire. Those of every call are written from messages that stay: making one costs more.
 
-What the events of many calls have in common (names, words, small numbers) the library writes once, and it is
-remembered as bytes; only what differs from call to call is written here. The tags come from the descriptors, and tests
-hold the bytes of every kind against those of the library. Pure.
+A message is kept for all events that differ in nothing but numbers, which are set anew for each; what else differs from
+call to call is written beside it. Tests hold the bytes of every kind against those of the library. Pure, but for what
+is kept; only the event loop may call it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from enum import Enum
 from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
-
-from google.protobuf.duration_pb2 import Duration
 
 from modelmeter.v1 import event_pb2, event_service_pb2, usage_pb2
 from modelmeter_server.core.events import (
@@ -30,7 +28,9 @@ from .convert_event import FACTS, SEVERITIES, cost_message, duration_fields, eve
 from .convert_usage import COUNTERS
 
 if TYPE_CHECKING:
+    from google.protobuf.duration_pb2 import Duration
     from google.protobuf.message import Message
+    from google.protobuf.timestamp_pb2 import Timestamp
 
     from modelmeter_server.core.usage import Usage
 
@@ -39,73 +39,69 @@ KEPT: Final = 2_048
 REMEMBERED: Final = 1_024
 """Values that are remembered in each place; then all are forgotten, so that junk does not stay."""
 
-_VARINT, _LENGTH = 0, 2
-_SMALL: Final = [bytes((number,)) for number in range(0x80)]
-_PAIRS: Final = [bytes((number & 0x7F | 0x80, number >> 7 | 0x80)) for number in range(0x4000)]
-"""Two bytes of a number that goes on after them, by their 14 bits."""
+_LENGTH: Final = 2
+"""Wire type of fields that tell their length: texts and messages."""
 
 
 def varint(number: int) -> bytes:
     """Return a number, not negative, as protobuf writes it: seven bits a byte, the lowest first."""
-    if number < 0x80:
-        return _SMALL[number]
-    found = b""
-    while number > 0x3FFF:
-        found += _PAIRS[number & 0x3FFF]
-        number >>= 14
-    if number < 0x80:
-        return found + _SMALL[number]
-    return found + bytes((number & 0x7F | 0x80, number >> 7))
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
 
 
-def _field(message: Any, name: str, wire_type: int = _LENGTH) -> bytes:
-    """Return the tag that leads to a field."""
-    return varint(message.DESCRIPTOR.fields_by_name[name].number << 3 | wire_type)
+_LENGTHS: Final = [varint(length) for length in range(1_024)]
+"""Lengths of nearly everything here."""
+
+
+def _field(message: Any, name: str) -> bytes:
+    """Return the tag that leads to a text or a message."""
+    return varint(message.DESCRIPTOR.fields_by_name[name].number << 3 | _LENGTH)
 
 
 def _sized(tag: bytes, data: bytes) -> bytes:
-    return tag + varint(len(data)) + data
+    size = len(data)
+    return tag + (_LENGTHS[size] if size < len(_LENGTHS) else varint(size)) + data
 
 
-# Values that differ from call to call, each with the tag that leads to it
-
-
-def _texts(tag: bytes) -> Callable[[str], bytes]:
-    return lambda text: _sized(tag, text.encode()) if text else b""
-
-
-def _times(tag: bytes) -> Callable[[float], bytes]:
-    heads = [tag + _SMALL[1 + digits] + b"\x10" for digits in range(6)]
-
-    def write(seconds: float) -> bytes:
-        if 1e-6 < seconds < 0.999:  # nearly all of them, with nanoseconds and nothing else
-            nanos = varint(round(seconds * 1e9))
-            return heads[len(nanos)] + nanos
-        return _sized(tag, Duration(**duration_fields(seconds)).SerializeToString())
-
-    return write
-
-
-_COUNTER_TAGS: Final = [_field(usage_pb2.Usage, name, _VARINT) for name in COUNTERS]
-_counters_of: Final = attrgetter(*COUNTERS)
+def _set_time(message: Duration, seconds: float) -> None:
+    if 0 <= seconds < 0.999:  # nearly all of them; a larger one may be rounded to a whole second
+        message.seconds = 0
+        message.nanos = round(seconds * 1e9)
+        return
+    told = duration_fields(seconds)
+    message.seconds, message.nanos = told["seconds"], told["nanos"]
 
 
 class _Usages:
     """Write usages; that of a call stands in the event of its attempt and in that of its end, as one value."""
 
     def __init__(self) -> None:
+        self._message = usage_pb2.Usage()
+        self._counters_of = attrgetter(*COUNTERS)
         self._last: Usage | None = None
-        self._sized = b""
+        self._written = b""
 
     def bytes_of(self, usage: Usage) -> bytes:
-        """Return the bytes, with their length before them."""
+        """Return the bytes."""
         if usage is not self._last:
-            told = zip(_COUNTER_TAGS, _counters_of(usage), strict=True)
-            data = b"".join([tag + varint(value) for tag, value in told if value is not None])
-            if usage.hosted_tool_requests:
-                data += usage_pb2.Usage(hosted_tool_requests=usage.hosted_tool_requests).SerializeToString()
-            self._last, self._sized = usage, varint(len(data)) + data
-        return self._sized
+            self._last, self._written = usage, self._write(usage)
+        return self._written
+
+    def _write(self, usage: Usage) -> bytes:
+        message = self._message
+        message.Clear()
+        for name, value in zip(COUNTERS, self._counters_of(usage), strict=True):
+            if value is not None:
+                setattr(message, name, value)
+        data = message.SerializeToString()
+        if usage.hosted_tool_requests:
+            # Not in the message that stays: it would keep every name it ever had.
+            data += usage_pb2.Usage(hosted_tool_requests=usage.hosted_tool_requests).SerializeToString()
+        return data
 
 
 _usage: Final = _Usages().bytes_of
@@ -114,31 +110,38 @@ _usage: Final = _Usages().bytes_of
 # The facts of every call
 
 
-class _Common:
-    """What facts of one kind have in common with those of other calls, as bytes."""
+class _Facts:
+    """Write facts of one kind, by messages that stay for what they have in common with those of other calls."""
 
-    def __init__(self, kind: type[Event], *differing: str) -> None:
-        """Leave out the fields that differ from call to call."""
-        self._differing = differing
-        hints, others = get_type_hints(kind), {*Event.__struct_fields__, *differing}
+    def __init__(self, kind: type[Event], times: tuple[str, ...] = (), apart: tuple[str, ...] = ()) -> None:
+        """Set `times` anew for each event, all of which it must have; what is `apart` is left out.
+
+        Nothing else may be set anew: a message holds the memory of every text that it ever had.
+        """
+        self._left_out = apart
+        hints, others = get_type_hints(kind), {*Event.__struct_fields__, *times, *apart}
         names = [name for name in kind.__struct_fields__ if name not in others]
         # The values of words, for hashing the words themselves runs Python code.
         self._key = attrgetter(*(f"{name}._value_" if _is_word(hints[name]) else name for name in names))
-        self._known: dict[Any, bytes] = {}
+        self._times = [(name, attrgetter(name)) for name in times]
+        self._known: dict[Any, tuple[Message, list[tuple[Duration, Callable[[Event], float]]]]] = {}
 
     def bytes_of(self, event: Event) -> bytes:
-        """Return what the event's fact has in common with others."""
+        """Return the fact without what is apart."""
         key = self._key(event)
-        return self._known.get(key) or self._learn(key, event)
+        message, times = self._known.get(key) or self._learn(key, event)
+        for duration, seconds_of in times:
+            _set_time(duration, seconds_of(event))
+        return message.SerializeToString()
 
-    def _learn(self, key: Any, event: Event) -> bytes:
+    def _learn(self, key: Any, event: Event) -> tuple[Message, list[Any]]:
         fact: Message = getattr(event_message(event), FACTS[type(event)].name)
-        for name in self._differing:
+        for name in self._left_out:
             fact.ClearField(name)
         if len(self._known) >= REMEMBERED:
             self._known.clear()
-        told = self._known[key] = fact.SerializeToString()
-        return told
+        learned = self._known[key] = fact, [(getattr(fact, name), of) for name, of in self._times]
+        return learned
 
 
 def _is_word(hint: object) -> bool:
@@ -146,59 +149,46 @@ def _is_word(hint: object) -> bool:
 
 
 def _attempts() -> Callable[[AttemptEnded], bytes]:
-    message = event_pb2.AttemptEnded
-    common = _Common(AttemptEnded, "elapsed", "usage").bytes_of
-    elapsed, usage = _times(_field(message, "elapsed")), _field(message, "usage")
+    facts = _Facts(AttemptEnded, times=("elapsed",), apart=("usage",)).bytes_of
+    usage = _field(event_pb2.AttemptEnded, "usage")
 
     def write(event: AttemptEnded) -> bytes:
-        told = common(event) + elapsed(event.elapsed)
-        return told if event.usage is None else told + usage + _usage(event.usage)
+        told = facts(event)
+        return told if event.usage is None else told + _sized(usage, _usage(event.usage))
 
     return write
 
 
 def _completions() -> Callable[[PromptCompleted], bytes]:
-    message = event_pb2.PromptCompleted
-    times = ("queue_time", "first_token_time", "total_time")
-    common = _Common(PromptCompleted, "usage", "cost", "provider_response_id", *times).bytes_of
-    response = _texts(_field(message, "provider_response_id"))
-    usage, cost = (_field(message, name) for name in ("usage", "cost"))
-    queue, first, total = (_times(_field(message, name)) for name in times)
+    apart = ("usage", "cost", "provider_response_id")
+    begun = _Facts(PromptCompleted, ("queue_time", "first_token_time", "total_time"), apart).bytes_of
+    whole = _Facts(PromptCompleted, ("queue_time", "total_time"), (*apart, "first_token_time")).bytes_of
+    usage, cost, response = (_field(event_pb2.PromptCompleted, name) for name in apart)
 
     def write(event: PromptCompleted) -> bytes:
-        told = common(event) + response(event.provider_response_id) + queue(event.queue_time)
+        told = whole(event) if event.first_token_time is None else begun(event)
         if event.usage is not None:
-            told += usage + _usage(event.usage)
+            told += _sized(usage, _usage(event.usage))
         if event.cost is not None:
             told += _sized(cost, cost_message(event.cost).SerializeToString())
-        if event.first_token_time is not None:
-            told += first(event.first_token_time)
-        return told + total(event.total_time)
+        if event.provider_response_id:
+            told += _sized(response, event.provider_response_id.encode())
+        return told
 
     return write
 
 
 _Fact = Callable[[Any], bytes]
 _OF_EVERY_CALL: Final[dict[type[Event], _Fact]] = {
-    PromptStarted: _Common(PromptStarted).bytes_of,
+    PromptStarted: _Facts(PromptStarted).bytes_of,
     AttemptEnded: _attempts(),
     PromptCompleted: _completions(),
 }
 
 # The envelope around them
 
-_VERSION: Final = _field(event_pb2.Event, "version", _VARINT) + varint(SCHEMA_VERSION)
-_TIME: Final = _field(event_pb2.Event, "occur_time")
-_TICK: Final = _field(event_pb2.Event, "tick", _VARINT)
 _IDS: Final = ("call_id", "conversation_id", "run_id", "trace_id", "span_id", "tenant")
 _ids_of: Final = attrgetter(*_IDS)
-
-
-@lru_cache(2)
-def _starts(seconds: int) -> list[bytes]:
-    """Return what leads to the nanoseconds of an event of this second, by the number of their bytes."""
-    told = b"\x08" + varint(seconds) if seconds else b""
-    return [_VERSION + _TIME + _SMALL[len(told) + 1 + digits] + told + b"\x10" for digits in range(6)]
 
 
 @lru_cache(REMEMBERED)
@@ -208,42 +198,35 @@ def _ids(ids: tuple[str, ...]) -> bytes:
     return event_pb2.Event(**told).SerializeToString()
 
 
-def _kinds(kind: type[Event]) -> dict[Any, bytes]:
-    """Return what says the kind, by severity."""
-    return {
-        severity: event_pb2.Event(kind=KINDS[kind], severity=told).SerializeToString()
-        for severity, told in SEVERITIES.items()
-    }
+class _Writer:
+    """Write the events of one kind: ids and the fact beside an envelope that stays, for each severity."""
+
+    def __init__(self, kind: type[Event], fact: _Fact) -> None:
+        self._envelopes = {severity: _envelope(kind, told) for severity, told in SEVERITIES.items()}
+        self._tag = _field(event_pb2.Event, FACTS[kind].name)
+        self._fact = fact
+
+    def bytes_of(self, event: Event) -> bytes:
+        """Return the bytes of the event's message."""
+        envelope, time = self._envelopes[event.severity]
+        time.seconds, micros = divmod(event.occurred_at, SECOND)
+        time.nanos = micros * 1_000
+        envelope.tick = event.tick
+        return envelope.SerializeToString() + _ids(_ids_of(event)) + _sized(self._tag, self._fact(event))
 
 
-_WRITERS: Final = {
-    kind: (_kinds(kind), _field(event_pb2.Event, FACTS[kind].name), write)
-    for kind, write in _OF_EVERY_CALL.items()
-}
+def _envelope(kind: type[Event], severity: Any) -> tuple[event_pb2.Event, Timestamp]:
+    message = event_pb2.Event(version=SCHEMA_VERSION, kind=KINDS[kind], severity=severity)
+    return message, message.occur_time
+
+
+_WRITERS: Final = {kind: _Writer(kind, fact).bytes_of for kind, fact in _OF_EVERY_CALL.items()}
 
 
 def event_bytes(event: Event) -> bytes:
     """Return the bytes of an event's message."""
-    found = _WRITERS.get(type(event))
-    if found is None:
-        return event_message(event).SerializeToString()
-    kinds, tag, write = found
-    fact = write(event)
-    seconds, micros = divmod(event.occurred_at, SECOND)
-    nanos = varint(micros * 1_000)
-    return b"".join(
-        (
-            _starts(seconds)[len(nanos)],
-            nanos,
-            _TICK,
-            varint(event.tick),
-            kinds[event.severity],
-            _ids(_ids_of(event)),
-            tag,
-            varint(len(fact)),
-            fact,
-        )
-    )
+    write = _WRITERS.get(type(event))
+    return event_message(event).SerializeToString() if write is None else write(event)
 
 
 # A message of ours around the event would copy it first, which costs as much as making it.
