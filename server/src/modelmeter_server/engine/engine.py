@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from modelmeter_server.drivers.driver import Driver
     from modelmeter_server.telemetry.observation import CallWatch, Telemetry
 
+    from .attempts import Attempts
     from .catalog import Catalog
     from .holding import Desk
     from .recorder import Recorder
@@ -282,6 +283,7 @@ class Engine:
             entry, refusal = (None, entered) if isinstance(entered, Failure) else (entered, None)
         routed = functools.partial(
             self._route,
+            takes=_anywhere if entry is None else entry.move,
             refusal=refusal,
             found=found,
             prefix=prefix,
@@ -358,9 +360,10 @@ class Engine:
 
     def _route(
         self,
-        call: Call,
+        attempts: Attempts,
         request: Any,
         *,
+        takes: Callable[[str], bool],
         refusal: Failure | None,
         found: Sequence[FieldViolation],
         prefix: str,
@@ -375,21 +378,21 @@ class Engine:
         found = self._found(request, found, prefix)
         model = find_model(offer.catalog, request.model, found, f"{prefix}model", tenant=tenant)
         check_tenant(request.sensitivity, tenant)
-        call.model = model
+        attempts.model = model
         # A turn of a session is asked once: its socket has a memory, and the session itself sends anew what it can.
         policy = ONCE if via is not None else policy_for(request.retry_policy, model.retry)
         if policy.max_attempts > 1:
-            call.total = policy.total
+            attempts.total = policy.total
         return route_of(
             request,
             model if place is None else place,
             lambda each: _target(each, offer, via),
             self.targets,
-            Retries(policy, request.call_id, call.time_left),
+            Retries(policy, request.call_id, attempts.time_left),
             found=found,
             prefix=prefix,
             watches=watches,
-            takes=call.takes_place_at,
+            takes=takes,
         )
 
     def _plan(
@@ -461,6 +464,10 @@ def _held(request: CompletionRequest | EmbeddingRequest, model: ModelSpec) -> in
         return max(0, completion_hold(request, model).tokens)
     except Exception:  # noqa: BLE001 - nothing of it was checked yet, and that is another's task
         return 0
+
+
+def _anywhere(_instance: str) -> bool:
+    return True
 
 
 def _leave(entry: Entry, task: asyncio.Task[CallOutcome]) -> None:
