@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,6 +19,7 @@ from modelmeter_server.core.tally import ended_between
 from modelmeter_server.telemetry.log import get_logger
 
 from .plan import Refused
+from .retrying import Retries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from .landing import Landing
     from .plan import Plan
     from .planning import Planning
+    from .preparing import Preparation
     from .provider_request import ProviderRequest
     from .routing import Route, Target
 
@@ -49,8 +51,7 @@ class Attempts:
     def __init__(
         self,
         request: CompletionRequest | EmbeddingRequest,
-        routed: Callable[[Attempts, Any], Route],
-        planned: Callable[[Target, Any], Plan],
+        preparation: Preparation,
         *,
         planning: Planning,
         provider: ProviderRequest,
@@ -60,9 +61,8 @@ class Attempts:
     ) -> None:
         """Ask through `provider`, with plans that are made in `planning`.
 
-        `routed` finds who can be asked, and `planned` turns the request into a plan for one of them; both raise Refused
-        for a bad request. A call that was `cut`, whose request is read on for its bill alone by `landing`, or whose
-        `log` has a delta already is not tried again.
+        A call that was `cut`, whose request is read on for its bill alone by `landing`, or whose `log` has a delta
+        already is not tried again.
         """
         self.model: ModelSpec | None = None
         """The model that was asked for, once it is found; then that of the target."""
@@ -70,13 +70,13 @@ class Attempts:
         """Who is asked, or was last."""
         self.route: Route | None = None
         """Who can be asked, once that is known."""
-        self.total: float | None = None
-        """Seconds that all attempts take together at most; `None` where there is but one."""
+        self._total: float | None = (
+            None  # seconds that all attempts take together at most, if there may be several
+        )
         self._all_end_at: float | None = None
         self._most_output: int | None = None  # when the ceilings leave less output than was asked for
         self._request = request
-        self._routed = routed
-        self._planned = planned
+        self._preparation = preparation
         self._planning = planning
         self._provider = provider
         self._cut = cut
@@ -84,22 +84,30 @@ class Attempts:
         self._log = log
         self._holding: Holding | None = None
 
-    def time_left(self) -> float | None:
-        """Return how many seconds are left for further attempts; `None` for any time."""
-        until = self._all_end_at
-        known = [self._cut.time_left(), None if until is None else until - time.monotonic()]
-        return min((left for left in known if left is not None), default=None)
-
     # Planning, for who can take the request
 
     async def first_plan(self) -> Plan | Failure:
         """Find the route, and plan for the first of its targets that can take the request."""
         try:
-            self.route = self._routed(self, self._request)
+            self.route = self._find_route()
         except Refused as refusal:
             return refusal.verdict
         target = self.route.first()
         return target if isinstance(target, Failure) else await self._plan_along(target)
+
+    def _find_route(self) -> Route:
+        self.model = self._preparation.model()
+        policy = self._preparation.policy(self.model)
+        if policy.max_attempts > 1:
+            self._total = policy.total
+        retries = Retries(policy, self._request.call_id, self._time_left)
+        return self._preparation.route(self.model, retries)
+
+    def _time_left(self) -> float | None:
+        """Return how many seconds are left for further attempts; `None` for any time."""
+        until = self._all_end_at
+        known = [self._cut.time_left(), None if until is None else until - time.monotonic()]
+        return min((left for left in known if left is not None), default=None)
 
     async def plan_within(self, output_tokens: int) -> Plan | Failure:
         """Plan anew, this time and from now on for no more output than this."""
@@ -113,7 +121,7 @@ class Attempts:
         refusal: Failure | None = None
         following: Target | None = target
         while following is not None:
-            plan = await self._planning.make(self._planned, following, self._as_sent(following))
+            plan = await self._planning.make(self._preparation.plan, following, self._as_sent(following))
             if not isinstance(plan, Failure):
                 self.target, self.model = following, following.model
                 return plan
@@ -196,10 +204,10 @@ class Attempts:
 
     def _limit_all(self, cut: Callable[[Cause, str], None]) -> asyncio.TimerHandle | None:
         """Bound all attempts and waits together; one attempt is bounded by its own timers."""
-        if self.total is None:
+        if self._total is None:
             return None
-        self._all_end_at = time.monotonic() + self.total
-        return asyncio.get_running_loop().call_later(self.total, cut, Cause.TOTAL_TIMEOUT, TOO_LONG)
+        self._all_end_at = time.monotonic() + self._total
+        return asyncio.get_running_loop().call_later(self._total, cut, Cause.TOTAL_TIMEOUT, TOO_LONG)
 
     async def _ask_target(self, route: Route, target: Target, plan: Plan) -> Answer | Failure:
         result: Answer | Failure | None = None

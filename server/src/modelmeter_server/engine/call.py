@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -54,8 +54,9 @@ if TYPE_CHECKING:
     from .entry import Entry
     from .holding import Desk
     from .plan import Plan
+    from .preparing import Preparation
     from .recorder import Recorder
-    from .routing import Route, Target
+    from .routing import Target
 
 
 LATE = "the caller's deadline ran out"
@@ -70,8 +71,7 @@ class Call:
     def __init__(
         self,
         request: CompletionRequest | EmbeddingRequest,
-        routed: Callable[[Attempts, Any], Route],
-        planned: Callable[[Target, Any], Plan],
+        preparation: Preparation,
         recorder: Recorder,
         *,
         budget: float | None,
@@ -83,11 +83,10 @@ class Call:
         entry: Entry | None = None,
         watch: CallWatch | None = None,
     ) -> None:
-        """Take what `run` needs. `routed` finds who can be asked, and `planned` turns the request into a plan for one
-        of them; both raise Refused for a bad request.
+        """Take what `run` needs. `preparation` says who can be asked, and what each would be sent.
 
         `budget` is how many seconds the provider has; `deltas` keeps deltas for a stream. With a `planner`, for large
-        requests, `planned` runs in one of its threads and the event loop stays free. `desk` are the ledger. `entry` is
+        requests, plans are made in one of its threads and the event loop stays free. `desk` is the ledger. `entry` is
         its room in this server; `None` for one that is refused.
         """
         self.request = request
@@ -120,8 +119,7 @@ class Call:
         self._planning = Planning(planner, self._cut)
         self._attempts = Attempts(
             request,
-            routed,
-            planned,
+            preparation,
             planning=self._planning,
             provider=self.provider,
             cut=self._cut,
