@@ -11,7 +11,6 @@ import sys
 import time
 
 from bench.answers import KINDS
-from modelmeter_server.app import make_driver
 from modelmeter_server.config import ProviderSettings
 from modelmeter_server.core.answers import Finish
 from modelmeter_server.core.events import AttemptEnded, PromptCompleted, PromptStarted
@@ -19,6 +18,7 @@ from modelmeter_server.core.outcomes import Certainty, Stage
 from modelmeter_server.core.usage import Usage
 from modelmeter_server.engine.catalog import Catalog
 from modelmeter_server.engine.engine import Engine
+from modelmeter_server.parts import make_driver
 from modelmeter_server.rpc.server import RpcServer
 from modelmeter_server.telemetry.bus import EventBus
 from modelmeter_server.telemetry.calls import call_recorder

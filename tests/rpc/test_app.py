@@ -14,7 +14,7 @@ import pytest
 
 import modelmeter
 from modelmeter.v1 import error_pb2, model_service_pb2, model_service_pb2_grpc
-from modelmeter_server import app, serving
+from modelmeter_server import app, parts, serving
 from modelmeter_server.config import ConfigError, KeySettings, ProviderSettings, Secret, load
 from modelmeter_server.drivers.http_driver import HttpDriver
 from modelmeter_server.drivers.replay import ReplayDriver
@@ -102,19 +102,19 @@ def test_a_provider_instance_gets_the_driver_of_its_kind():
         base_url="https://api.example.test/v1",
         keys=(KeySettings(value=Secret("sk-secret")),),
     )
-    driver = app.make_driver(settings)
+    driver = parts.make_driver(settings)
     assert isinstance(driver, HttpDriver)
     assert (driver.name, driver.kind) == ("claude", "anthropic")
 
 
 def test_direct_names_are_served_where_the_provider_allows_them():
     (provider,) = SETTINGS.providers
-    drivers = {provider.name: app.make_driver(provider)}
+    drivers = {provider.name: parts.make_driver(provider)}
     closed = msgspec.structs.replace(SETTINGS, models=())
     allowed = msgspec.structs.replace(provider, allow_direct_models=True)
     opened = msgspec.structs.replace(closed, providers=(allowed,))
-    assert app.make_catalog(closed, drivers).find("replay/answer") is None
-    model = app.make_catalog(opened, drivers).find("replay/answer")
+    assert parts.make_catalog(closed, drivers).find("replay/answer") is None
+    model = parts.make_catalog(opened, drivers).find("replay/answer")
     assert model is not None
     assert model.provider_model == "answer"
 

@@ -13,7 +13,7 @@ from modelmeter.v1 import ledger_service_pb2 as pb
 from modelmeter_server.core.errors import failure
 from modelmeter_server.core.outcomes import Cause, Kind
 from modelmeter_server.ledger.ledger import LedgerUnavailable
-from modelmeter_server.rpc import ledger_service
+from modelmeter_server.rpc import call_records
 from tests.support.ledgers import Interruptible
 from tests.support.running_server import MODEL, Details, asking, serving
 from tests.support.scripted_driver import (
@@ -297,7 +297,7 @@ async def test_the_body_of_a_refusal_can_be_erased_and_the_call_be_sent_again(le
 
 
 async def test_a_page_of_large_records_ends_before_it_is_too_large_to_receive(ledger, monkeypatch):
-    monkeypatch.setattr(ledger_service, "MESSAGE_BYTES", 2_000)
+    monkeypatch.setattr(call_records, "MESSAGE_BYTES", 2_000)
     labels = {"k": "x" * 256}
     async with serving(ScriptedDriver(answering()), ledger=ledger) as running:
         told = {(await running.ask(labels=labels)).completion.call_id for _ in range(9)}

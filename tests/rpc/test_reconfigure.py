@@ -18,6 +18,7 @@ from modelmeter.enums import PassReason
 from modelmeter.errors import OverloadedError
 from modelmeter.v1 import model_service_pb2, model_service_pb2_grpc
 from modelmeter_server import app as composition
+from modelmeter_server import parts
 from modelmeter_server.app import App
 from modelmeter_server.config import Changes, ConfigError, IdentitySettings, load
 from modelmeter_server.drivers.http import EgressGate
@@ -364,7 +365,7 @@ async def test_health_is_open_to_anybody_as_soon_as_a_reload_says_so(tmp_path):
 async def test_what_knows_callers_stays_unless_it_is_about_them(tmp_path, monkeypatch):
     """Keys of an issuer that were fetched are not fetched again because a price has changed."""
     made: list[object] = []
-    make = composition.make_authenticator
+    make = parts.make_authenticator
 
     def counted(identity: IdentitySettings, gate: EgressGate) -> CallerAuthenticator:
         made.append(identity)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from modelmeter_server.app import make_driver
 from modelmeter_server.config import ConfigError, Secret, load, providers
 from modelmeter_server.core.requests import ReasoningEffort
 from modelmeter_server.drivers.bedrock import CAPABILITIES
 from modelmeter_server.drivers.http_driver import HttpDriver
+from modelmeter_server.parts import make_driver
 
 PROVIDER = '[providers.b]\nkind = "bedrock"\nallow_direct_models = true\n'
 REGION = 'region = "eu-central-1"\n'

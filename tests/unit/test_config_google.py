@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from modelmeter_server.app import make_driver
 from modelmeter_server.config import ConfigError, load
 from modelmeter_server.drivers import google_credentials
 from modelmeter_server.drivers.google_credentials import GoogleCredentials
 from modelmeter_server.drivers.http_driver import HttpDriver
+from modelmeter_server.parts import make_driver
 from tests.support.google_account import account_file
 
 PROVIDER = '[providers.v]\nkind = "{kind}"\nallow_direct_models = true\n'

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from modelmeter_server import app
+from modelmeter_server import parts
 from modelmeter_server.config import ConfigError, load
 from modelmeter_server.core.requests import Sensitivity
 from modelmeter_server.core.tenants import Tenant
@@ -96,7 +96,7 @@ def test_every_key_arrives(folder):
     assert identity.tokens_file == folder / "t.json"
     assert identity.jwt is not None
     assert (identity.jwt.rules.tenant_claim, identity.jwt.rules.leeway) == ("https://issuer.test/tenant", 5)
-    gate = app.make_authenticator(identity)
+    gate = parts.make_authenticator(identity)
     assert gate.tenants.keys() == {"ops", "acme"}
     assert gate.by_certificate(["dns:acme.test"]).tenant.name == "acme"
 

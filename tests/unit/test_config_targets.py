@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from modelmeter_server.app import make_catalog, make_driver
 from modelmeter_server.config import ConfigError, load
 from modelmeter_server.core.models import Strategy
 from modelmeter_server.core.requests import SchemaMode, Sensitivity
 from modelmeter_server.engine.breaker import BreakerRules
+from modelmeter_server.parts import make_catalog, make_driver
 
 PROVIDERS = """\
 [providers.a]

@@ -5,15 +5,14 @@ from __future__ import annotations
 from .changes import Changes, compare
 from .load import load
 from .mistakes import ConfigError, Mistake
+from .model_settings import ModelSettings, RouteSettings
 from .secret import Secret
 from .settings import (
     IdentitySettings,
     JwtSettings,
     KeySettings,
     LedgerSettings,
-    ModelSettings,
     ProviderSettings,
-    RouteSettings,
     ServerSettings,
     Settings,
 )

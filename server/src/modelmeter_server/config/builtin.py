@@ -10,7 +10,8 @@ from modelmeter_server.drivers.replay.book import builtin_scripts
 from modelmeter_server.drivers.replay.vectors import MODEL as EMBEDDING_MODEL
 
 from .kinds import REPLAY
-from .settings import ModelSettings, ProviderSettings, Settings
+from .model_settings import ModelSettings
+from .settings import ProviderSettings, Settings
 
 # Made up, so that a first look shows costs too.
 PRICE = PriceTable(

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from modelmeter_server.core.ceilings import Ceiling
 
-    from .settings import ModelSettings, ProviderSettings, RouteSettings, ServerSettings
+    from .model_settings import ModelSettings, RouteSettings
+    from .settings import ProviderSettings, ServerSettings
     from .tables import Table
 
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

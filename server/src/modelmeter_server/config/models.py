@@ -20,14 +20,15 @@ from modelmeter_server.drivers.replay.vectors import MODEL as EMBEDDING_MODEL
 from .call_limits import read_limits
 from .kinds import BEDROCK, OPENAI_RESPONSES, REPLAY, SUPPORTED
 from .mistakes import choices, did_you_mean
+from .model_settings import ModelSettings
 from .price_source import read_any_price
 from .retries import read_retry
 from .sensitivity import read_sensitivity
-from .settings import ModelSettings, ProviderSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from .settings import ProviderSettings
     from .tables import Table
 
 MODEL_NAME = re.compile(r"[!-~]{1,128}")

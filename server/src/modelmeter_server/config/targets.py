@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from modelmeter_server.core.models import Strategy, Task
 
 from .mistakes import did_you_mean
+from .model_settings import ModelSettings, RouteSettings, TargetSettings
 from .models import MODEL_NAME, read_declared_identity
 from .retries import read_retry
-from .settings import ModelSettings, RouteSettings, TargetSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

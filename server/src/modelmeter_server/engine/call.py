@@ -1,4 +1,4 @@
-"""One call under way: it asks its provider, can be cut, and ends in one recorded outcome.
+"""One call under way: it holds the deadline, can be cut, and ends in one recorded outcome.
 
 A call belongs to the in-flight registry, not to whoever asked for it: when its last caller leaves it is cut or drained,
 and it still works out what it cost and records it. `run` never raises.
@@ -10,23 +10,19 @@ sent: it is answered from there, or it joins the call that runs already.
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from modelmeter_server.core.answers import Answer
 from modelmeter_server.core.calls import CallOutcome
-from modelmeter_server.core.embeddings import EmbeddingRequest
 from modelmeter_server.core.errors import Failure
 from modelmeter_server.core.outcomes import Cause
-from modelmeter_server.core.tally import ended_between
 from modelmeter_server.core.tenants import DEFAULT_TENANT
 from modelmeter_server.ledger.clock import now
 from modelmeter_server.ledger.replies import Recorded
-from modelmeter_server.telemetry.log import get_logger
 
+from .attempts import Attempts
 from .audience import Audience
 from .booking import reservation
 from .claim import claim, replayed
@@ -35,7 +31,6 @@ from .delta_log import DeltaLog
 from .entry import State
 from .holding import Holding
 from .landing import Landing
-from .plan import Refused
 from .planning import Planning
 from .provider_request import ProviderRequest
 from .reading import STREAM_BUFFER_BYTES, Readers
@@ -48,6 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Executor
 
+    from modelmeter_server.core.answers import Answer
+    from modelmeter_server.core.embeddings import EmbeddingRequest
     from modelmeter_server.core.models import ModelSpec
     from modelmeter_server.core.requests import CompletionRequest
     from modelmeter_server.core.routing import PassedOver
@@ -57,18 +54,15 @@ if TYPE_CHECKING:
     from .entry import Entry
     from .holding import Desk
     from .plan import Plan
+    from .preparing import Preparation
     from .recorder import Recorder
-    from .routing import Route, Target
+    from .routing import Target
 
 
 LATE = "the caller's deadline ran out"
 
-TOO_LONG = "all attempts together took longer than a call may"
-
 _LEAVING = (Cause.CALLER, Cause.DEADLINE)
 """What ends a caller's interest; everything else ends the call."""
-
-_log = get_logger(__name__)
 
 
 class Call:
@@ -77,8 +71,7 @@ class Call:
     def __init__(
         self,
         request: CompletionRequest | EmbeddingRequest,
-        routed: Callable[[Call, Any], Route],
-        planned: Callable[[Target, Any], Plan],
+        preparation: Preparation,
         recorder: Recorder,
         *,
         budget: float | None,
@@ -90,11 +83,10 @@ class Call:
         entry: Entry | None = None,
         watch: CallWatch | None = None,
     ) -> None:
-        """Take what `run` needs. `routed` finds who can be asked, and `planned` turns the request into a plan for one
-        of them; both raise Refused for a bad request.
+        """Take what `run` needs. `preparation` says who can be asked, and what each would be sent.
 
         `budget` is how many seconds the provider has; `deltas` keeps deltas for a stream. With a `planner`, for large
-        requests, `planned` runs in one of its threads and the event loop stays free. `desk` are the ledger. `entry` is
+        requests, plans are made in one of its threads and the event loop stays free. `desk` is the ledger. `entry` is
         its room in this server; `None` for one that is refused.
         """
         self.request = request
@@ -103,9 +95,6 @@ class Call:
         self.model_asked = request.model
         self.tenant = tenant
         self.run_id = request.effect.run_id if request.effect is not None else ""
-        self.model: ModelSpec | None = None
-        self.target: Target | None = None
-        """Who is asked, or was last."""
         self.provider = ProviderRequest(self._on_news, watch)
         """What it asks its provider; nothing when it joins another call, or is answered from the journal."""
         self.task: asyncio.Task[CallOutcome]
@@ -113,30 +102,32 @@ class Call:
         self.audience = Audience()
         self.log = DeltaLog(keeps=desk is not None) if deltas else None
         """What a stream has told; `None` for a call that keeps no deltas."""
-        self._most_output: int | None = None  # when the ceilings leave less output than was asked for
-        self.total: float | None = None
-        """Seconds that all attempts take together at most; `None` where there is but one."""
-        self._all_end_at: float | None = None
-        self._routed = routed
         self.entry = entry
         """Its room in this server, or its place among those who wait for some."""
         self.readers = Readers(self.provider, self.audience, buffer) if deltas else None
         """Who reads it as it comes; `None` for a call that keeps no deltas."""
-        self._planned = planned
-        self._route: Route | None = None
         self._recorder = recorder
         self._watch = watch
-        self._budget = budget
         self._desk = desk
         self._holding: Holding | None = None
         self._leader: Call | None = None
+        self._known_model: ModelSpec | None = None
         self._landing = Landing()
-        self._cut = Cut()
-        self._planning = Planning(planner, self._cut)
-        self._is_reserving = False
-        self._is_left = False
         self.arrived = time.monotonic()
         """When it came, on the monotonic clock."""
+        self._cut = Cut(None if budget is None else self.arrived + budget)
+        self._planning = Planning(planner, self._cut)
+        self._attempts = Attempts(
+            request,
+            preparation,
+            planning=self._planning,
+            provider=self.provider,
+            cut=self._cut,
+            landing=self._landing,
+            log=self.log,
+        )
+        self._is_reserving = False
+        self._is_left = False
 
     # What the caller does
 
@@ -150,9 +141,18 @@ class Call:
         """Say whether the ledger let it out, so that no earlier reader can have had any of its deltas."""
         return self._holding is not None
 
-    def takes_place_at(self, instance: str) -> bool:
-        """Take the place at a provider instance, in exchange for the one it has; False where there is none."""
-        return self.entry is None or self.entry.move(instance)
+    @property
+    def model(self) -> ModelSpec | None:
+        """Return the model that was asked for, once it is found; then that of who is asked, or was.
+
+        Of a call that was joined or replayed it is the recorded one.
+        """
+        return self._attempts.model if self._known_model is None else self._known_model
+
+    @property
+    def target(self) -> Target | None:
+        """Return who is asked, or was last."""
+        return self._attempts.target
 
     @property
     def is_waiting(self) -> bool:
@@ -167,7 +167,8 @@ class Call:
     @property
     def passed_over(self) -> tuple[PassedOver, ...]:
         """Return the targets that it was not sent to although they came first."""
-        return () if self._route is None else self._route.passed_over
+        route = self._attempts.route
+        return () if route is None else route.passed_over
 
     @property
     def is_written(self) -> bool:
@@ -308,7 +309,7 @@ class Call:
         return outcome
 
     async def _result(self) -> Answer | Failure | CallOutcome:
-        left = self._left()
+        left = self._cut.time_left()
         timer = None
         if left is not None:
             timer = asyncio.get_running_loop().call_later(left, self.cut, Cause.DEADLINE, LATE)
@@ -317,10 +318,10 @@ class Call:
                 elsewhere = await self._wait_for_room()
                 if elsewhere is not None:
                     return elsewhere
-            plan = await self._first_plan()
+            plan = await self._attempts.first_plan()
             if isinstance(plan, Failure):
                 return plan
-            ended = self._ended_before_sending()
+            ended = self._cut.ended_before_sending()
             return ended if ended is not None else await self._ask_once(plan)
         finally:
             if timer is not None:
@@ -337,58 +338,9 @@ class Call:
         if known is None:
             return await room_for(self.entry, self._cut)
         if isinstance(known, Recorded):
-            self.call_id, self.model = known.row.call_id, self.entry.spec
+            self.call_id, self._known_model = known.row.call_id, self.entry.spec
             return replayed(known, self.model)
         return known if isinstance(known, Failure) else await self._join(known)
-
-    async def _first_plan(self) -> Plan | Failure:
-        try:
-            self._route = self._routed(self, self.request)
-        except Refused as refusal:
-            return refusal.verdict
-        target = self._route.first()
-        return target if isinstance(target, Failure) else await self._plan_along(target)
-
-    async def _plan_along(self, target: Target) -> Plan | Failure:
-        """Plan for a target, or for the next of the route that can take the request; else return the first refusal."""
-        assert self._route is not None
-        refusal: Failure | None = None
-        following: Target | None = target
-        while following is not None:
-            plan = await self._plan(following)
-            if not isinstance(plan, Failure):
-                self.target, self.model = following, following.model
-                return plan
-            if self._cut:
-                return plan
-            refusal = refusal or plan
-            following = self._route.refused(following, plan)
-        assert refusal is not None
-        return refusal
-
-    async def _plan(self, target: Target) -> Plan | Failure:
-        return await self._planning.make(functools.partial(self._planned, target, self._as_sent(target)))
-
-    def _as_sent(self, target: Target) -> CompletionRequest | EmbeddingRequest:
-        """Return the request as a target gets it, when the ceilings leave less output than it would have."""
-        request, most = self.request, self._most_output
-        if most is None or isinstance(request, EmbeddingRequest):
-            return request
-        asked = request.max_output_tokens
-        wanted = target.model.max_output_tokens if asked is None else asked
-        return request if wanted <= most else msgspec.structs.replace(request, max_output_tokens=most)
-
-    def _ended_before_sending(self) -> Failure | None:
-        if self._cut.word is not None:
-            return self._cut.never_sent(*self._cut.word)
-        left = self._left()
-        if left is not None and left <= 0:
-            return self._cut.never_sent(Cause.DEADLINE, "the deadline is too near to send anything")
-        return None
-
-    def _left(self) -> float | None:
-        """Return how many seconds the provider still has."""
-        return None if self._budget is None else self._budget - (time.monotonic() - self.arrived)
 
     # With a ledger: at most once
 
@@ -396,7 +348,7 @@ class Call:
         """Ask the provider, unless the journal has the outcome or the same call runs already."""
         desk = self._desk
         if desk is None or plan.digest is None or plan.hold is None:
-            return await self._ask(plan)
+            return await self._attempts.ask(plan, None, self.cut)
         order = reservation(
             self.request,
             plan.model,
@@ -422,21 +374,18 @@ class Call:
         self._holding = holding
         self.call_id = holding.ref.call.call_id
         desk.leaders.add(holding.ref.call, self)
-        if (ended := self._ended_before_sending()) is not None:
+        if (ended := self._cut.ended_before_sending()) is not None:
             return ended
         if plan.hold is not None and holding.output_tokens < plan.hold.output_tokens:
-            self._most_output = holding.output_tokens
-            assert self.target is not None
-            smaller = await self._plan_along(self.target)
+            smaller = await self._attempts.plan_within(holding.output_tokens)
             if isinstance(smaller, Failure):
                 return smaller
             plan = smaller
-        self.provider.keep_books(holding)
-        return await self._ask(plan)
+        return await self._attempts.ask(plan, holding, self.cut)
 
     async def _join(self, leader: Call) -> CallOutcome:
         """Wait with the callers of a call that runs here already; this one's leaving ends it for itself alone."""
-        self._leader, self.call_id, self.model = leader, leader.call_id, leader.model
+        self._leader, self.call_id, self._known_model = leader, leader.call_id, leader.model
         leader.join(self._hear)
         self._hear()
         await self._cut.wait(None, leader.task)
@@ -454,82 +403,3 @@ class Call:
         if self.is_written:
             self.provider.announce(sent=True)
         self.audience.alert()
-
-    # Asking, once or more
-
-    async def _ask(self, plan: Plan) -> Answer | Failure:
-        """Ask one target after another, until one answers or the route has no more to offer."""
-        route, target = self._route, self.target
-        assert route is not None
-        limit = self._limit_all()
-        try:
-            while True:
-                assert target is not None
-                own = await self._ask_target(route, target, plan)
-                result = self.provider.comes_to(own)
-                if isinstance(own, Answer) or isinstance(result, Answer):
-                    return result
-                following = await self._following(route, own, result, plan)
-                if isinstance(following, Failure):
-                    return following
-                plan, target = following, self.target
-                self.provider.leave_behind(result)
-                if self.log is not None:
-                    self.log.carry(result)
-        finally:
-            if limit is not None:
-                limit.cancel()
-
-    async def _following(self, route: Route, own: Failure, so_far: Failure, plan: Plan) -> Plan | Failure:
-        """Return what is sent next and set to whom, once the wait for that is over, or what the call ends with."""
-        # Who left would pay for another attempt as for the one that is read on for its bill alone.
-        is_over = self._cut or self._landing.is_draining or self._has_told()
-        following = None if is_over else route.after(own)
-        if following is None:
-            return so_far
-        holding, asked = self._holding, self.provider.asked()
-        if holding is not None and not await holding.another(so_far, own, self.request, asked):
-            return so_far
-        await self._cut.wait(following.wait)
-        if (ended := self._ended_before_sending()) is not None:
-            return ended_between(so_far, ended)
-        if following.target is self.target:
-            return plan
-        another = await self._plan_along(following.target)
-        if isinstance(another, Failure):
-            return ended_between(so_far, another) if self._cut else so_far
-        return another
-
-    def _has_told(self) -> bool:
-        """Say whether a stream has had a delta: one more answer would be spliced to the first."""
-        if self.log is None or self.provider.call is None:
-            return False
-        self.log.pull(self.provider.call.accumulator)
-        return self.log.last > 0
-
-    def _limit_all(self) -> asyncio.TimerHandle | None:
-        """Bound all attempts and waits together; one attempt is bounded by its own timers."""
-        if self.total is None:
-            return None
-        self._all_end_at = time.monotonic() + self.total
-        return asyncio.get_running_loop().call_later(self.total, self.cut, Cause.TOTAL_TIMEOUT, TOO_LONG)
-
-    def time_left(self) -> float | None:
-        """Return how many seconds are left for further attempts; `None` for any time."""
-        until = self._all_end_at
-        known = [self._left(), None if until is None else until - time.monotonic()]
-        return min((left for left in known if left is not None), default=None)
-
-    async def _ask_target(self, route: Route, target: Target, plan: Plan) -> Answer | Failure:
-        result: Answer | Failure | None = None
-        route.began(target)
-        try:
-            result = await self.provider.ask(target, plan, deltas=self.log is not None)
-            return result
-        finally:
-            route.ended(target, result)
-            call = self.provider.call
-            if call is not None and call.fault is not None:
-                _log.error(
-                    "provider call failed", call_id=self.call_id, model=self.model_asked, exc_info=call.fault
-                )

@@ -1,8 +1,9 @@
-"""The word that ends a call before its time: given once, from outside, and heard by whatever waits."""
+"""How a call ends from outside: when its time is up, or before that by a word that whatever waits for it hears."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 from modelmeter_server.core.errors import Failure, failure
@@ -12,10 +13,11 @@ from modelmeter_server.core.outcomes import Cause, Kind
 class Cut:
     """Whether a call was cut, and why."""
 
-    def __init__(self) -> None:
-        """Nobody has cut it yet."""
+    def __init__(self, until: float | None = None) -> None:
+        """Nobody has cut it yet. `until`: when its provider's time is up, on the monotonic clock; `None` for never."""
         self.word: tuple[Cause, str] | None = None
         """Cause and detail, once it was cut."""
+        self._until = until
         self._halted = ""
         self._woken: asyncio.Future[None] | None = None
 
@@ -35,6 +37,19 @@ class Cut:
     def halt(self, sentence: str) -> None:
         """Remember that an operator's halt is what cuts the call."""
         self._halted = sentence
+
+    def time_left(self) -> float | None:
+        """Return how many seconds the provider still has; `None` for any time."""
+        return None if self._until is None else self._until - time.monotonic()
+
+    def ended_before_sending(self) -> Failure | None:
+        """Return what a call ends with that was cut, or has no time left, where something would be sent next."""
+        if self.word is not None:
+            return self.never_sent(*self.word)
+        left = self.time_left()
+        if left is not None and left <= 0:
+            return self.never_sent(Cause.DEADLINE, "the deadline is too near to send anything")
+        return None
 
     def never_sent(self, cause: Cause, detail: str) -> Failure:
         """Return the failure of a call that ended before anything was sent."""

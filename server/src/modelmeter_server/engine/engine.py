@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from modelmeter_server.core.call_limits import MAX_CONCURRENT_CALLS, AdmissionLimits
 from modelmeter_server.core.embeddings import EmbeddingRequest, is_large_batch
 from modelmeter_server.core.errors import Failure, FieldViolation
-from modelmeter_server.core.ledger_checks import ledger_violations
 from modelmeter_server.core.request_limits import is_large
-from modelmeter_server.core.retry_policy import ONCE, policy_for, retry_violations
 from modelmeter_server.core.tenants import OPEN, Tenant
 
 from .admission import Admission, shutting_down
 from .call import Call
-from .choosing import instances_of, route_of
 from .counting import CountLog, plan_count
-from .embedding import embedding_hold, plan_embedding, with_embedding_terms
-from .entry import Entry
+from .embedding import plan_embedding, with_embedding_terms
+from .entering import enter
 from .halting import concerns, sentence
 from .inflight import InFlight
 from .offers import Offer, Offers
-from .plan import Plan, Refused, check_tenant, completion_hold, find_model, plan, with_terms
+from .plan import Plan, plan, with_terms
+from .preparing import Preparation
 from .reading import SLOW_READER_SECONDS, STREAM_BUFFER_BYTES
 from .reconcile import Reconciliation
-from .retrying import Retries
-from .routing import Target
 from .sessions import Sessions
 from .targets import Targets
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from modelmeter_server.core.calls import CallOutcome
     from modelmeter_server.core.ceilings import Halt
@@ -44,9 +39,10 @@ if TYPE_CHECKING:
     from modelmeter_server.telemetry.observation import CallWatch, Telemetry
 
     from .catalog import Catalog
+    from .entry import Entry
     from .holding import Desk
+    from .preparing import Make
     from .recorder import Recorder
-    from .routing import Route
 
 HEADROOM_SHARE = 0.05
 HEADROOM_LEAST = 0.05
@@ -56,9 +52,6 @@ HEADROOM_MOST = 2.0
 PLANNING_THREADS = 2
 """Large requests that are planned at once, beside the event loop: planning is all processor time and memory, so that
 more would only take both from the calls under way."""
-
-
-_Make = Callable[[Any, "ModelSpec", "Driver", "Sequence[FieldViolation]", str], Plan]
 
 
 class Engine:
@@ -251,7 +244,7 @@ class Engine:
     def _start(
         self,
         request: CompletionRequest | EmbeddingRequest,
-        make: _Make,
+        make: Make,
         recorder: Recorder,
         *,
         desk: Desk | None = None,
@@ -276,27 +269,35 @@ class Engine:
         entry: Entry | None = None
         if refusal is None:
             model = offer.catalog.find(request.model)
-            entered = self._enter(
-                request, tenant, provider_budget, model, place, is_count=recorder is self._counts
+            entered = enter(
+                self.admission,
+                request,
+                tenant,
+                model,
+                place=place,
+                left=provider_budget,
+                is_count=recorder is self._counts,
             )
             entry, refusal = (None, entered) if isinstance(entered, Failure) else (entered, None)
-        routed = functools.partial(
-            self._route,
+        preparation = Preparation(
+            request=request,
+            make=make,
+            offer=offer,
+            tenant=tenant,
+            has_ledger=self._desk is not None,
+            states=self.targets,
             refusal=refusal,
             found=found,
             prefix=prefix,
-            tenant=tenant,
             via=via,
             place=place,
             watches=watches,
-            offer=offer,
+            takes=_anywhere if entry is None else entry.move,
         )
-        planned = functools.partial(self._plan, make=make, found=found, prefix=prefix)
         planner = self._planner if refusal is None and is_large else None
         call = Call(
             request,
-            routed,
-            planned,
+            preparation,
             recorder,
             budget=provider_budget,
             deltas=deltas,
@@ -316,31 +317,6 @@ class Engine:
             call.task.add_done_callback(functools.partial(_leave, entry))
         return call
 
-    def _enter(
-        self,
-        request: CompletionRequest | EmbeddingRequest,
-        tenant: Tenant,
-        left: float | None,
-        model: ModelSpec | None,
-        place: ModelSpec | None,
-        *,
-        is_count: bool,
-    ) -> Entry | Failure:
-        """Ask for room. A model that is not there has no limits of its own; planning says the rest."""
-        if model is None:
-            return self.admission.enter(tenant.name, "", ("",), 0, left=left)
-        tokens: int | None = 0
-        if is_count:
-            tokens = None
-        elif self.admission.counts_tokens(tenant.name, model.name):
-            tokens = _held(request, model)
-        entered = self.admission.enter(
-            tenant.name, model.name, instances_of(request, place or model), tokens, left=left
-        )
-        if isinstance(entered, Entry) and tenant.may_use(request.model):
-            entered.spec = model
-        return entered
-
     def _watch(
         self,
         request: CompletionRequest | EmbeddingRequest,
@@ -355,60 +331,6 @@ class Engine:
         return self.telemetry.call_started(
             request, tenant=tenant, run_id=run_id, conversation_id=conversation_id, streamed=streamed
         )
-
-    def _route(
-        self,
-        call: Call,
-        request: Any,
-        *,
-        refusal: Failure | None,
-        found: Sequence[FieldViolation],
-        prefix: str,
-        tenant: Tenant,
-        via: Callable[[Driver], Driver] | None,
-        place: ModelSpec | None,
-        watches: bool,
-        offer: Offer,
-    ) -> Route:
-        if refusal is not None:
-            raise Refused(refusal)
-        found = self._found(request, found, prefix)
-        model = find_model(offer.catalog, request.model, found, f"{prefix}model", tenant=tenant)
-        check_tenant(request.sensitivity, tenant)
-        call.model = model
-        # A turn of a session is asked once: its socket has a memory, and the session itself sends anew what it can.
-        policy = ONCE if via is not None else policy_for(request.retry_policy, model.retry)
-        if policy.max_attempts > 1:
-            call.total = policy.total
-        return route_of(
-            request,
-            model if place is None else place,
-            lambda each: _target(each, offer, via),
-            self.targets,
-            Retries(policy, request.call_id, call.time_left),
-            found=found,
-            prefix=prefix,
-            watches=watches,
-            takes=call.takes_place_at,
-        )
-
-    def _plan(
-        self,
-        target: Target,
-        request: Any,
-        *,
-        make: _Make,
-        found: Sequence[FieldViolation],
-        prefix: str,
-    ) -> Plan:
-        found = self._found(request, found, prefix)
-        found += retry_violations(request.retry_policy, target.model.retry, path=f"{prefix}retry_policy")
-        return make(request, target.model, target.driver, found, prefix)
-
-    def _found(self, request: Any, found: Sequence[FieldViolation], prefix: str) -> list[FieldViolation]:
-        """Return the mistakes found before, with those that concern the ledger."""
-        asked = ledger_violations(request, has_ledger=self._desk is not None)
-        return [*found, *(FieldViolation(prefix + each.field, each.description) for each in asked)]
 
     def _plan_completion(
         self,
@@ -453,28 +375,12 @@ class Engine:
         return cut
 
 
-def _held(request: CompletionRequest | EmbeddingRequest, model: ModelSpec) -> int:
-    """Return the bound on a call's tokens by which it is let in; 0 for a request that planning will refuse."""
-    try:
-        if isinstance(request, EmbeddingRequest):
-            return max(0, embedding_hold(request, model).tokens)
-        return max(0, completion_hold(request, model).tokens)
-    except Exception:  # noqa: BLE001 - nothing of it was checked yet, and that is another's task
-        return 0
+def _anywhere(_instance: str) -> bool:
+    return True
 
 
 def _leave(entry: Entry, task: asyncio.Task[CallOutcome]) -> None:
     entry.settle(None if task.cancelled() else task.result())
-
-
-def _target(model: ModelSpec, offer: Offer, via: Callable[[Driver], Driver] | None) -> Target:
-    driver = offer.drivers[model.provider]
-    return Target(
-        name=model.target_name,
-        model=model,
-        driver=driver if via is None else via(driver),
-        tables=offer.catalog.price_tables(model.provider),
-    )
 
 
 def headroom(budget: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from .plan import Refused
 from .reckoning import is_cancelled
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .cut import Cut
 
 Planned = TypeVar("Planned")
+Wanted = TypeVarTuple("Wanted")
 
 
 class Planning:
@@ -38,12 +39,12 @@ class Planning:
         if self._running is not None:
             self._running.cancel()
 
-    async def make(self, planned: Callable[[], Planned]) -> Planned | Failure:
-        """Return what `planned` makes, its refusal, or the failure of a call that was cut meanwhile."""
+    async def make(self, planned: Callable[[*Wanted], Planned], *wanted: *Wanted) -> Planned | Failure:
+        """Return what `planned` makes of this, its refusal, or the failure of a call that was cut meanwhile."""
         try:
             if self._planner is None:
-                return planned()
-            running = asyncio.get_running_loop().run_in_executor(self._planner, planned)
+                return planned(*wanted)
+            running = asyncio.get_running_loop().run_in_executor(self._planner, planned, *wanted)
             self._running = running
             if self._cut:
                 self.cancel()

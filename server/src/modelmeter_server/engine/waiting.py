@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -57,7 +56,7 @@ async def known_already(
     entry = call.entry
     if desk is None or entry is None or entry.spec is None:
         return None
-    found = await planning.make(functools.partial(_digest, call.request, entry.spec))
+    found = await planning.make(_digest, call.request, entry.spec)
     if not isinstance(found, Digest):
         return found
     order = reservation(

@@ -18,7 +18,7 @@ from modelmeter_server.telemetry.log import get_logger
 from .convert_admin import checked_name, end_of_life, fill_tenant, fill_token, moment, overlap_of
 from .convert_request import Violations
 from .identity import current_principal
-from .paging import page_of, page_size, position
+from .paging import page_asked, page_of
 from .status import trailer
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ async def _page(
 ) -> tuple[Sequence[_Item], str]:
     """Return the items of a page in the order of their keys, and the token of the next page."""
     found = Violations()
-    size, after = page_size(request.page_size, found), position(request.page_token, found)
+    size, after = page_asked(request, found)
     await _refuse_mistakes(found, context)
     return page_of(items, size, after)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from modelmeter.v1 import ledger_service_pb2
 from modelmeter_server.core.outcomes import Certainty
 from modelmeter_server.core.request_checks import MAX_LABELS
 from modelmeter_server.core.usage import Usage
+from modelmeter_server.ledger.commands import Erase
 from modelmeter_server.ledger.questions import (
     CallPosition,
     CallsAsked,
@@ -22,13 +24,13 @@ from .convert_ceilings import MAX_REASON, check_currency, check_zone
 from .convert_request import UUID
 from .convert_usage import COUNTERS
 from .ledger_words import CALL_STATE_WORDS, DIMENSION_WORDS, OPERATION_WORDS, PERIOD_WORDS
-from .paging import page_size, position
+from .paging import page_size, position_as
 from .words import CERTAINTIES, KIND_WORDS, members
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
 
-    from modelmeter.v1 import ledger_service_pb2, usage_pb2
+    from modelmeter.v1 import usage_pb2
 
     from .convert_request import Violations
 
@@ -44,7 +46,6 @@ ANSWERED: Final = "ANSWERED"
 """Stands for an answer among the kinds of failures."""
 
 _CERTAINTY_WORDS = members(CERTAINTIES)
-_Position = TypeVar("_Position", CallPosition, SpendPosition)
 
 
 def call_id_from(text: str, found: Violations, path: str = "call_id") -> str:
@@ -59,6 +60,12 @@ def generation_from(number: int, found: Violations) -> int | None:
     if number < 0:
         found.add("generation", "must be 1 or more, or 0 for the newest")
     return number or None
+
+
+def is_full(view: int, found: Violations) -> bool:
+    """Say whether a view of calls asks for their attempts and their content."""
+    basic, full = ledger_service_pb2.CALL_VIEW_BASIC, ledger_service_pb2.CALL_VIEW_FULL
+    return found.word("view", view, {basic: False, full: True}) or False
 
 
 def calls_asked(
@@ -86,9 +93,20 @@ def calls_asked(
         labels=dict(only.labels),
         reserved_from=time_from(only, "start_time", found, "filter."),
         reserved_before=time_from(only, "end_time", found, "filter."),
-        after=_position(message.page_token, CallPosition, found),
+        after=position_as(CallPosition, message.page_token, found),
         limit=1 + (min(size, FULL_PAGE) if full else size),
     )
+
+
+def erasure_from(message: ledger_service_pb2.EraseContentRequest, found: Violations, tenant: str) -> Erase:
+    """Return the order to delete content of a call, a run or the tenant."""
+    target = message.WhichOneof("target")
+    call_id = call_id_from(message.call_id, found) if target == "call_id" else ""
+    if target is None or (target == "everything" and not message.everything):
+        found.add("target", "must be call_id, run_id or everything = true")
+    elif target == "run_id" and not message.run_id:
+        found.add("run_id", "must be the id of a run")
+    return Erase(tenant=tenant, call_id=call_id, run_id=message.run_id if target == "run_id" else "")
 
 
 def spend_asked(message: ledger_service_pb2.GetSpendRequest, tenant: str, found: Violations) -> SpendAsked:
@@ -118,7 +136,7 @@ def spend_asked(message: ledger_service_pb2.GetSpendRequest, tenant: str, found:
         time_zone=message.time_zone or "UTC",
         starts_at=_quarter(message, "start_time", found),
         ends_at=_quarter(message, "end_time", found),
-        after=_position(message.page_token, SpendPosition, found),
+        after=position_as(SpendPosition, message.page_token, found),
         limit=1 + page_size(message.page_size, found),
     )
 
@@ -139,24 +157,6 @@ def time_from(message: object, field: str, found: Violations, path: str = "") ->
         found.add(path + field, "must be a time from 1970 to 9999")
         return None
     return time.seconds * 1_000_000 + time.nanos // 1000
-
-
-def position_text(at: CallPosition | SpendPosition) -> str:
-    """Return a position as a page token holds it."""
-    return msgspec.json.encode(msgspec.structs.astuple(at)).decode()
-
-
-def _position(token: str, kind: type[_Position], found: Violations) -> _Position | None:
-    text = position(token, found)
-    if not text:
-        return None
-    try:
-        return msgspec.convert(
-            dict(zip(kind.__struct_fields__, msgspec.json.decode(text, type=list[object]), strict=True)), kind
-        )
-    except (msgspec.MsgspecError, ValueError):
-        found.add("page_token", "must be `next_page_token` of a page of the same listing")
-        return None
 
 
 class FigureAsked(msgspec.Struct, frozen=True, kw_only=True):

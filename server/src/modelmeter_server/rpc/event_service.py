@@ -22,7 +22,7 @@ from .convert_event import SEVERITY_WORDS, event_message
 from .convert_insights import fill_insights
 from .convert_request import Violations
 from .event_bytes import EventBytes
-from .paging import page_size, page_token, position
+from .paging import page_asked, page_token
 from .status import lookup_trailer
 
 if TYPE_CHECKING:
@@ -93,8 +93,7 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
     async def QueryEvents(self, request: pb.QueryEventsRequest, context: Context) -> pb.QueryEventsResponse:
         """Return a page of the latest events."""
         found = Violations()
-        size = page_size(request.page_size, found)
-        after = position(request.page_token, found)
+        size, after = page_asked(request, found)
         if after and not after.isdecimal():
             found.add("page_token", "must be `next_page_token` of the page before, or empty")
         found.prefix = "filter."

@@ -8,36 +8,38 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
-from modelmeter.v1 import ledger_service_pb2, ledger_service_pb2_grpc
-from modelmeter_server.core.answers import Answer
+from modelmeter.v1 import ledger_service_pb2 as pb
+from modelmeter.v1 import ledger_service_pb2_grpc
 from modelmeter_server.core.errors import FieldViolation
 from modelmeter_server.core.journal import CallKey, CallState
 from modelmeter_server.core.outcomes import Certainty
 from modelmeter_server.engine.plan import Refused, mistaken
-from modelmeter_server.ledger import contents, queries
+from modelmeter_server.ledger import queries
 from modelmeter_server.ledger.clock import now
-from modelmeter_server.ledger.commands import DropCeiling, DropHalt, Erase, PutCeiling, PutHalt, Reconcile
+from modelmeter_server.ledger.commands import DropCeiling, DropHalt, PutCeiling, PutHalt, Reconcile
 from modelmeter_server.ledger.ledger import LedgerUnavailable
-from modelmeter_server.ledger.questions import CallPosition, SpendPosition
+from modelmeter_server.ledger.questions import SpendPosition
 from modelmeter_server.ledger.replies import Guarded
 from modelmeter_server.telemetry.log import get_logger
 
 from .acting import acting_for, admins_only
+from .call_records import answer_in, fill_page, fill_record, find_record, list_records
 from .convert_ceilings import ceiling_from, fill_ceiling, fill_halt, halt_from, subject_from
-from .convert_content import MESSAGE_BYTES, PAGE_BYTES, PART_BYTES, answer_of, fill_content, parts
-from .convert_ledger import add_attempt_rows, fill_call, fill_spend
+from .convert_content import PART_BYTES, parts
+from .convert_ledger import fill_call, fill_spend
 from .convert_questions import (
     call_id_from,
     calls_asked,
+    erasure_from,
     figure_from,
     generation_from,
-    position_text,
+    is_full,
     spend_asked,
 )
 from .convert_request import Violations
 from .identity import current_tenant
-from .ledger_errors import down, gone, no_ledger, no_such, not_ended, unmet
-from .paging import page_of, page_size, page_token, position
+from .ledger_errors import down, no_ledger, no_such, not_ended
+from .paging import page_asked, page_of, page_token, token_of
 from .plain_text import NUL_REFUSED, fields_with_nul
 from .status import lookup_trailer
 
@@ -51,9 +53,11 @@ if TYPE_CHECKING:
     from modelmeter_server.core.errors import Failure
     from modelmeter_server.engine.engine import Engine
     from modelmeter_server.ledger.ledger import Ledger
-    from modelmeter_server.ledger.rows import AttemptRow, CallRow, ContentRow
+    from modelmeter_server.ledger.rows import CallRow
 
+    from .call_records import Record
     from .convert_content import StoredAnswer
+    from .convert_questions import FigureAsked
 
     Context = ServicerContext[Any, Any]
 
@@ -70,7 +74,6 @@ class NamesCall(Protocol):
         """Return its id."""
 
 
-_Found = TypeVar("_Found")
 _Request = TypeVar("_Request", bound=Message)
 _Response = TypeVar("_Response")
 
@@ -111,52 +114,32 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
     # Calls
 
     @_typed
-    async def GetCall(
-        self, request: ledger_service_pb2.GetCallRequest, _context: Context
-    ) -> ledger_service_pb2.GetCallResponse:
+    async def GetCall(self, request: pb.GetCallRequest, _context: Context) -> pb.GetCallResponse:
         """Return one call."""
         found = Violations()
         key = self._key(request, found)
         generation = generation_from(request.generation, found)
-        full = _is_full(request.view, found)
+        full = is_full(request.view, found)
         _check(found)
         record = await self._record(key, generation, full=full)
-        response = ledger_service_pb2.GetCallResponse()
-        _fill(response.call, record, PART_BYTES)
+        response = pb.GetCallResponse()
+        fill_record(response.call, record, PART_BYTES)
         return response
 
     @_typed
-    async def ListCalls(
-        self, request: ledger_service_pb2.ListCallsRequest, _context: Context
-    ) -> ledger_service_pb2.ListCallsResponse:
+    async def ListCalls(self, request: pb.ListCallsRequest, _context: Context) -> pb.ListCallsResponse:
         """Return a page of calls."""
         found = Violations()
-        full = _is_full(request.view, found)
+        full = is_full(request.view, found)
         asked = calls_asked(request, acting_for(request, found), found, full=full)
         _check(found)
-
-        def read(connection: Connection) -> list[_Record]:
-            rows = queries.list_calls(connection, asked)
-            return [_load(connection, row, full=full) for row in rows]
-
-        records = await self._ledger.read(read)
-        response = ledger_service_pb2.ListCallsResponse()
-        told = 0
-        for record in records[: asked.limit - 1]:
-            call = ledger_service_pb2.CallRecord()
-            _fill(call, record, PAGE_BYTES)
-            told += call.ByteSize()
-            if response.calls and told > MESSAGE_BYTES:
-                break
-            response.calls.append(call)
-        if len(records) > len(response.calls):
-            last = records[len(response.calls) - 1][0]
-            after = CallPosition(last.reserved_at, last.call_id, last.generation)
-            response.next_page_token = page_token(position_text(after))
+        records = await self._ledger.read(lambda connection: list_records(connection, asked, full=full))
+        response = pb.ListCallsResponse()
+        fill_page(response, records, asked)
         return response
 
     async def ReadAnswer(  # type: ignore[override]  # writes by itself: it hears of a leaving caller in one shape
-        self, request: ledger_service_pb2.ReadAnswerRequest, context: Context
+        self, request: pb.ReadAnswerRequest, context: Context
     ) -> None:
         """Send a stored answer in parts."""
         answer = await self._answer(request, context)
@@ -164,27 +147,17 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
             await context.write(part)
 
     @_typed
-    async def _answer(self, request: ledger_service_pb2.ReadAnswerRequest, _context: Context) -> StoredAnswer:
+    async def _answer(self, request: pb.ReadAnswerRequest, _context: Context) -> StoredAnswer:
         found = Violations()
         key = self._key(request, found)
         generation = generation_from(request.generation, found)
         _check(found)
-        row, attempts, content = await self._record(key, generation, full=True)
-        if CallState(row.state).is_open:
-            raise Refused(not_ended(row.call_id))
-        if row.kind:
-            raise Refused(unmet("the call did not end with an answer: see GetCall", "NO_ANSWER"))
-        if content is None:
-            raise Refused(gone(row))
-        kept = contents.decode(content.outcome_json)
-        answer = kept.result
-        assert isinstance(answer, Answer)
-        return answer_of(row, answer, attempts, kept.sensitivity)
+        return answer_in(await self._record(key, generation, full=True))
 
     @_typed
     async def ReconcileCall(
-        self, request: ledger_service_pb2.ReconcileCallRequest, _context: Context
-    ) -> ledger_service_pb2.ReconcileCallResponse:
+        self, request: pb.ReconcileCallRequest, _context: Context
+    ) -> pb.ReconcileCallResponse:
         """Book a truer figure, the provider's or the operator's."""
         found = Violations()
         key = self._key(request, found)
@@ -195,86 +168,65 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
                 admins_only("a figure of one's own gives room back, and only an admin may book one")
             )
         _check(found)
-        row, _, _ = await self._record(key, generation, full=False)
+        row = (await self._record(key, generation, full=False)).row
         if CallState(row.state).is_open:
             raise Refused(not_ended(row.call_id))
-        if figure is None:
-            figures, by, reason = await self._engine.reconciliation.ask(row), "provider", ""
-        else:
-            figures = self._engine.reconciliation.figures(
-                row, figure.usage, figure.certainty, figure.nano_units, figure.currency
-            )
-            by, reason = "operator", figure.reason
-        order = Reconcile(
-            call=key, generation=row.generation, at=now(), figures=figures, by=by, reason=reason
-        )
+        order = await self._truer(key, row, figure)
         done = await self._ledger.order(order)
         if done is None:
             raise Refused(no_such("CallRecord", row.call_id))
-        telemetry = self._engine.telemetry
-        if telemetry is not None:
-            certainty = Certainty(figures.certainty)
-            telemetry.reconciled(
-                key.tenant,
-                row.call_id,
-                row.generation,
-                by,
-                raised=done.raised,
-                certainty=certainty,
+        if self._engine.telemetry is not None:
+            certainty = Certainty(order.figures.certainty)
+            self._engine.telemetry.reconciled(
+                key.tenant, row.call_id, row.generation, order.by, raised=done.raised, certainty=certainty
             )
-        response = ledger_service_pb2.ReconcileCallResponse(raised=done.raised)
+        response = pb.ReconcileCallResponse(raised=done.raised)
         fill_call(response.call, done.row)
         return response
 
+    async def _truer(self, key: CallKey, row: CallRow, figure: FigureAsked | None) -> Reconcile:
+        """Return the order to book what an operator says of a call or, without that, what its provider does."""
+        reconciliation = self._engine.reconciliation
+        if figure is None:
+            figures, by, reason = await reconciliation.ask(row), "provider", ""
+        else:
+            figures = reconciliation.figures(
+                row, figure.usage, figure.certainty, figure.nano_units, figure.currency
+            )
+            by, reason = "operator", figure.reason
+        return Reconcile(call=key, generation=row.generation, at=now(), figures=figures, by=by, reason=reason)
+
     @_typed
     async def EraseContent(
-        self, request: ledger_service_pb2.EraseContentRequest, _context: Context
-    ) -> ledger_service_pb2.EraseContentResponse:
+        self, request: pb.EraseContentRequest, _context: Context
+    ) -> pb.EraseContentResponse:
         """Delete content of a call, a run or the tenant."""
         found = Violations()
-        target = request.WhichOneof("target")
-        call_id = call_id_from(request.call_id, found) if target == "call_id" else ""
-        if target is None or (target == "everything" and not request.everything):
-            found.add("target", "must be call_id, run_id or everything = true")
-        elif target == "run_id" and not request.run_id:
-            found.add("run_id", "must be the id of a run")
-        tenant = acting_for(request, found)
+        order = erasure_from(request, found, acting_for(request, found))
         _check(found)
-        erased = await self._ledger.order(
-            Erase(
-                tenant=tenant,
-                call_id=call_id,
-                run_id=request.run_id if target == "run_id" else "",
-            )
-        )
-        return ledger_service_pb2.EraseContentResponse(calls=erased)
+        return pb.EraseContentResponse(calls=await self._ledger.order(order))
 
     # Spend
 
     @_typed
-    async def GetSpend(
-        self, request: ledger_service_pb2.GetSpendRequest, _context: Context
-    ) -> ledger_service_pb2.GetSpendResponse:
+    async def GetSpend(self, request: pb.GetSpendRequest, _context: Context) -> pb.GetSpendResponse:
         """Return a page of sums."""
         found = Violations()
         asked = spend_asked(request, acting_for(request, found), found)
         _check(found)
         sums = await self._ledger.read(lambda connection: queries.get_spend(connection, asked))
-        response = ledger_service_pb2.GetSpendResponse()
+        response = pb.GetSpendResponse()
         for each in sums[: asked.limit - 1]:
             fill_spend(response.spend.add(), each, is_cut=bool(request.period))
         if len(sums) == asked.limit:
             last = sums[-2]
-            after = SpendPosition(last.starts_at, last.value, last.currency)
-            response.next_page_token = page_token(position_text(after))
+            response.next_page_token = token_of(SpendPosition(last.starts_at, last.value, last.currency))
         return response
 
     # Ceilings
 
     @_typed
-    async def SetCeiling(
-        self, request: ledger_service_pb2.SetCeilingRequest, _context: Context
-    ) -> ledger_service_pb2.SetCeilingResponse:
+    async def SetCeiling(self, request: pb.SetCeilingRequest, _context: Context) -> pb.SetCeilingResponse:
         """Set a ceiling."""
         found = Violations()
         tenant = acting_for(request, found)
@@ -283,7 +235,7 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
         )
         _check(found)
         kept: Ceiling = await self._order(PutCeiling(ceiling=asked), _CEILINGS_OF_ADMINS)
-        response = ledger_service_pb2.SetCeilingResponse()
+        response = pb.SetCeilingResponse()
         standings = await self._ledger.read(
             lambda connection: queries.find_standings(connection, kept, now())
         )
@@ -291,9 +243,7 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
         return response
 
     @_typed
-    async def GetCeiling(
-        self, request: ledger_service_pb2.GetCeilingRequest, _context: Context
-    ) -> ledger_service_pb2.GetCeilingResponse:
+    async def GetCeiling(self, request: pb.GetCeilingRequest, _context: Context) -> pb.GetCeilingResponse:
         """Return one ceiling."""
         found = Violations()
         tenant = acting_for(request, found)
@@ -308,17 +258,17 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
         kept = await self._ledger.read(read)
         if kept is None:
             raise Refused(no_such("Ceiling", request.ceiling_id))
-        response = ledger_service_pb2.GetCeilingResponse()
+        response = pb.GetCeilingResponse()
         fill_ceiling(response.ceiling, *kept)
         return response
 
     @_typed
     async def ListCeilings(
-        self, request: ledger_service_pb2.ListCeilingsRequest, _context: Context
-    ) -> ledger_service_pb2.ListCeilingsResponse:
+        self, request: pb.ListCeilingsRequest, _context: Context
+    ) -> pb.ListCeilingsResponse:
         """Return a page of ceilings."""
         found = Violations()
-        size, after = page_size(request.page_size, found), position(request.page_token, found)
+        size, after = page_asked(request, found)
         tenant = acting_for(request, found)
         _check(found)
 
@@ -327,7 +277,7 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
             return [(each, queries.find_standings(connection, each, now())) for each in page]
 
         kept = await self._ledger.read(read)
-        response = ledger_service_pb2.ListCeilingsResponse()
+        response = pb.ListCeilingsResponse()
         for ceiling, standings in kept[:size]:
             fill_ceiling(response.ceilings.add(), ceiling, standings)
         if len(kept) > size:
@@ -336,8 +286,8 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
 
     @_typed
     async def DeleteCeiling(
-        self, request: ledger_service_pb2.DeleteCeilingRequest, _context: Context
-    ) -> ledger_service_pb2.DeleteCeilingResponse:
+        self, request: pb.DeleteCeilingRequest, _context: Context
+    ) -> pb.DeleteCeilingResponse:
         """Delete a ceiling."""
         found = Violations()
         order = DropCeiling(
@@ -348,14 +298,12 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
         _check(found)
         if not await self._order(order, _CEILINGS_OF_ADMINS):
             raise Refused(no_such("Ceiling", request.ceiling_id))
-        return ledger_service_pb2.DeleteCeilingResponse()
+        return pb.DeleteCeilingResponse()
 
     # Halts
 
     @_typed
-    async def SetHalt(
-        self, request: ledger_service_pb2.SetHaltRequest, _context: Context
-    ) -> ledger_service_pb2.SetHaltResponse:
+    async def SetHalt(self, request: pb.SetHaltRequest, _context: Context) -> pb.SetHaltResponse:
         """Stop a tenant, a run or a model."""
         found = Violations()
         tenant = acting_for(request, found)
@@ -367,14 +315,12 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
             self._engine.telemetry.halt_changed(
                 tenant, halt.subject.scope, halt.subject.name, mode=halt.mode.value, cut=cut
             )
-        response = ledger_service_pb2.SetHaltResponse()
+        response = pb.SetHaltResponse()
         fill_halt(response.halt, halt)
         return response
 
     @_typed
-    async def ClearHalt(
-        self, request: ledger_service_pb2.ClearHaltRequest, _context: Context
-    ) -> ledger_service_pb2.ClearHaltResponse:
+    async def ClearHalt(self, request: pb.ClearHaltRequest, _context: Context) -> pb.ClearHaltResponse:
         """Let a subject go on."""
         found = Violations()
         tenant = acting_for(request, found)
@@ -385,21 +331,19 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
             raise Refused(no_such("Halt", f"{subject.scope}:{subject.name}".rstrip(":")))
         if self._engine.telemetry is not None:
             self._engine.telemetry.halt_changed(tenant, subject.scope, subject.name, cleared=True)
-        return ledger_service_pb2.ClearHaltResponse()
+        return pb.ClearHaltResponse()
 
     @_typed
-    async def ListHalts(
-        self, request: ledger_service_pb2.ListHaltsRequest, _context: Context
-    ) -> ledger_service_pb2.ListHaltsResponse:
+    async def ListHalts(self, request: pb.ListHaltsRequest, _context: Context) -> pb.ListHaltsResponse:
         """Return a page of halts."""
         found = Violations()
-        size, after = page_size(request.page_size, found), position(request.page_token, found)
+        size, after = page_asked(request, found)
         tenant = acting_for(request, found)
         _check(found)
         halts = await self._ledger.read(lambda connection: queries.list_halts(connection, tenant))
         places = {f"{each.subject.scope}:{each.subject.name}": each for each in halts}
         page, rest = page_of(places, size, after)
-        response = ledger_service_pb2.ListHaltsResponse(next_page_token=rest)
+        response = pb.ListHaltsResponse(next_page_token=rest)
         for halt in page:
             fill_halt(response.halts.add(), halt)
         return response
@@ -422,12 +366,10 @@ class LedgerService(ledger_service_pb2_grpc.LedgerServiceServicer):
     def _key(self, request: NamesCall, found: Violations) -> CallKey:
         return CallKey(acting_for(request, found), call_id_from(request.call_id, found))
 
-    async def _record(self, key: CallKey, generation: int | None, *, full: bool) -> _Record:
-        def read(connection: Connection) -> _Record | None:
-            row = queries.find_call(connection, key, generation)
-            return None if row is None else _load(connection, row, full=full)
-
-        record = await self._ledger.read(read)
+    async def _record(self, key: CallKey, generation: int | None, *, full: bool) -> Record:
+        record = await self._ledger.read(
+            lambda connection: find_record(connection, key, generation, full=full)
+        )
         if record is None:
             raise Refused(no_such("CallRecord", key.call_id))
         return record
@@ -438,37 +380,6 @@ _CEILINGS_OF_ADMINS = (
     "set one on a run of your own"
 )
 _HALTS_OF_ADMINS = "an admin set this halt, and only an admin may change or clear it"
-
-_Record = tuple["CallRow", "list[AttemptRow]", "ContentRow | None"]
-
-
-def _load(connection: Connection, row: CallRow, *, full: bool) -> _Record:
-    if not full:
-        return row, [], None
-    key = CallKey(row.tenant, row.call_id)
-    attempts = queries.find_attempts(connection, key, row.generation)
-    return row, attempts, queries.find_content(connection, key, row.generation)
-
-
-def _fill(message: ledger_service_pb2.CallRecord, record: _Record, limit: int) -> None:
-    row, attempts, content = record
-    fill_call(message, row)
-    add_attempt_rows(message, attempts)
-    if content is None:
-        return
-    answer, failed = None, None
-    if content.outcome_json:
-        kept = contents.decode(content.outcome_json)
-        if isinstance(result := kept.result, Answer):
-            answer = answer_of(row, result, attempts, kept.sensitivity)
-        else:
-            failed = result
-    fill_content(message, answer, failed, content.provider_body, limit)
-
-
-def _is_full(view: int, found: Violations) -> bool:
-    basic, full = ledger_service_pb2.CALL_VIEW_BASIC, ledger_service_pb2.CALL_VIEW_FULL
-    return found.word("view", view, {basic: False, full: True}) or False
 
 
 def _check(found: Sequence[FieldViolation]) -> None:

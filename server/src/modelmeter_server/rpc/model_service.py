@@ -30,7 +30,7 @@ from .convert_model import fill_model
 from .convert_request import Violations, completion_request, flush_interval, from_sequence
 from .delivery import Fill, delivered
 from .identity import current_tenant
-from .paging import page_size, page_token, position
+from .paging import page_asked, page_token
 from .session_service import SessionRpc
 from .slow_reader import TooSlow, break_off, patient_writer, reading
 from .status import fill_in_band, trailer
@@ -158,8 +158,7 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
     ) -> ListModelsResponse:
         """Return a page of models."""
         found = Violations()
-        size = page_size(request.page_size, found)
-        after = position(request.page_token, found)
+        size, after = page_asked(request, found)
         if found:
             await _refuse(context, mistaken(found))
         models, rest = self._engine.catalog.page(after, size, current_tenant().may_use)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +19,24 @@ LARGEST_PAGE: Final = 1000
 _MARK: Final = b"m1:"
 
 _Item = TypeVar("_Item")
+_Position = TypeVar("_Position", bound=msgspec.Struct)
+
+
+class NamesPage(Protocol):
+    """A request for a page of a listing."""
+
+    @property
+    def page_size(self) -> int:
+        """Return how many items are asked for; 0 for the default."""
+
+    @property
+    def page_token(self) -> str:
+        """Return the token that came with the page before; empty for the first page."""
+
+
+def page_asked(request: NamesPage, found: Violations) -> tuple[int, str]:
+    """Return how many items a page has, and the position that it follows, empty for the start."""
+    return page_size(request.page_size, found), position(request.page_token, found)
 
 
 def page_size(asked: int, found: Violations) -> int:
@@ -53,3 +73,22 @@ def position(token: str, found: Violations) -> str:
         pass
     found.add("page_token", "must be `next_page_token` of the page before, or empty")
     return ""
+
+
+def token_of(at: msgspec.Struct) -> str:
+    """Return the token of a page that follows a position of several fields, all of them plain JSON."""
+    return page_token(msgspec.json.encode(msgspec.structs.astuple(at)).decode())
+
+
+def position_as(kind: type[_Position], token: str, found: Violations) -> _Position | None:
+    """Return the position that `token_of` put into a token; `None` for the start, and for what is none of its kind."""
+    text = position(token, found)
+    if not text:
+        return None
+    try:
+        return msgspec.convert(
+            dict(zip(kind.__struct_fields__, msgspec.json.decode(text, type=list[object]), strict=True)), kind
+        )
+    except (msgspec.MsgspecError, ValueError):
+        found.add("page_token", "must be `next_page_token` of a page of the same listing")
+        return None
