@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import modelmeter
-from tests.support.running_server import serving
-from tests.support.scripted_driver import ScriptedDriver, answering
+from tests.support.running_server import Running, serving
+from tests.support.scripted_driver import Hold, ScriptedDriver, Written, answering, closing, opening, text
+from tests.support.unreliable_way import UnreliableWay
 
 
 async def test_round_robin_spreads_the_calls_of_one_client_over_all_servers():
@@ -18,3 +22,28 @@ async def test_round_robin_spreads_the_calls_of_one_client_over_all_servers():
             for _ in range(10):
                 await client.complete("claude", "Hi")
     assert [len(each.driver.calls) - made for each, made in zip((one, two), before, strict=True)] == [5, 5]
+
+
+def port_of(running: Running) -> int:
+    return int(running.address.rpartition(":")[2])
+
+
+async def test_calls_leave_an_old_connection_for_a_server_that_was_added_and_none_on_it_is_cut():
+    hold = Hold()
+    slow = ScriptedDriver([Written(), opening(), text("Hel"), hold, text("lo."), closing()], answering())
+    rpc: dict[str, Any] = {"max_connection_age": 0.2}
+    async with (
+        serving(slow, rpc=rpc) as one,
+        serving(ScriptedDriver(answering())) as two,
+        UnreliableWay(port_of(one)) as balancer,
+        modelmeter.AsyncClient(balancer.url.removeprefix("http://")) as client,
+    ):
+        streaming = asyncio.create_task(client.complete("claude", "Hi"))
+        await hold.reached.wait()
+        balancer.lead_to(port_of(two))
+        async with asyncio.timeout(10):
+            while not two.driver.calls:
+                await client.complete("claude", "Hi")
+        hold.go.set()
+        assert (await streaming).text == "Hello."
+    assert not [each for each in one.memory.outcomes if each.result.certainty.name != "EXACT"]
