@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
+
+import pytest
 
 import modelmeter
 from tests.support.running_server import Running, serving
@@ -22,6 +25,27 @@ async def test_round_robin_spreads_the_calls_of_one_client_over_all_servers():
             for _ in range(10):
                 await client.complete("claude", "Hi")
     assert [len(each.driver.calls) - made for each, made in zip((one, two), before, strict=True)] == [5, 5]
+
+
+async def test_a_client_that_asks_for_readiness_calls_no_server_that_has_turned_it_off():
+    balancing = {
+        "loadBalancingConfig": [{"round_robin": {}}],
+        "healthCheckConfig": {"serviceName": "readiness"},
+    }
+    async with serving(ScriptedDriver(answering())) as one, serving(ScriptedDriver(answering())) as two:
+        target = f"ipv4:{one.address},{two.address}"
+        options = {"grpc.service_config": json.dumps(balancing)}
+        async with modelmeter.AsyncClient(target, options=options) as client:
+            while not (one.driver.calls and two.driver.calls):
+                await client.complete("claude", "Hi")
+            one.server.stop_serving()
+            for _ in range(1000):  # it hears of it beside its calls; `one` still takes those that come
+                before = len(one.driver.calls)
+                for _ in range(4):
+                    await client.complete("claude", "Hi")
+                if len(one.driver.calls) == before:
+                    return
+    pytest.fail("calls still go to the server that is not ready")
 
 
 def port_of(running: Running) -> int:
