@@ -6,6 +6,9 @@
 # It listens on every address of the container, which the server refuses without TLS unless that is said explicitly,
 # as above. With a configuration file: --volume "$PWD/modelmeter.toml:/etc/modelmeter.toml:ro" and the words
 # `serve --config /etc/modelmeter.toml` after the image.
+#
+# The health check speaks no TLS and shows no token. Where the server wants either, let it ask the private listener:
+# `private_listen = "127.0.0.1:50052"` in the configuration and --env MODELMETER_ADDRESS=127.0.0.1:50052.
 
 # ---- build: wheels of both distributions, installed with pinned dependencies into an environment of its own
 FROM python:3.13-slim AS build

@@ -37,6 +37,7 @@ MODEL = Model(
         ],
         hosted_tool_requests={"web_search": "0.01"},
     ),
+    retry_policy=model_service_pb2.RetryPolicy(max_attempts=3, ambiguous=True),
 )
 
 
@@ -73,6 +74,7 @@ async def test_one_model_is_told_in_full(address):
         "  efforts                                      low",
         "  sampling                                     temperature",
         "  sensitivity                                  up to PUBLIC",
+        "  attempts                                     3 at most, also after silence",
         "  price                                        USD per million tokens",
         "  base                                         input 5, output 25, cache read 0.5",
         '  above 200,000 input tokens, tier "priority"  input 10, output 50',

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import trustme
@@ -58,6 +63,40 @@ async def test_an_empty_prompt_is_refused_and_the_field_is_named(replay_address)
 async def test_a_signal_ends_an_idle_server_in_good_order(served, number):
     async with served() as server:
         assert await server.end(number) == 0
+
+
+@asynccontextmanager
+async def starting(folder: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, Callable[[], None]]]:
+    """Start a server that waits for its configuration; yield it, and what lets it have one."""
+    file = folder / "m.toml"
+    os.mkfifo(file)
+    async with started("serve", "--config", str(file), env={"MODELMETER_LEDGER_URL": "none"}) as process:
+        pipe = await asyncio.to_thread(os.open, file, os.O_WRONLY)
+
+        def go_on() -> None:
+            text = '[server]\nlisten = "127.0.0.1:0"\n[providers.r]\nkind = "replay"\nallow_direct_models = true\n'
+            file.unlink()
+            file.write_text(text)  # it is looked at once more
+            os.write(pipe, text.encode())
+            os.close(pipe)
+
+        yield process, go_on
+
+
+async def test_sigterm_ends_a_server_that_has_not_begun_to_serve(tmp_path):
+    async with starting(tmp_path) as (process, _):
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+
+
+async def test_sighup_does_no_harm_to_a_server_that_has_not_begun_to_serve(tmp_path):
+    async with starting(tmp_path) as (process, go_on):
+        process.send_signal(signal.SIGHUP)
+        go_on()
+        assert process.stdout is not None
+        assert (await process.stdout.readline()).startswith(b"modelmeter is listening on ")
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
 
 
 async def test_a_second_signal_cuts_what_runs_and_the_caller_is_told_the_bill(served):

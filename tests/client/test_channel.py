@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from modelmeter import AsyncClient, Client
 from modelmeter._channel import call_metadata, channel_options, deadline, is_loopback
 from modelmeter.v1 import ledger_service_pb2, model_service_pb2
+from modelmeter_server.rpc.server import PING_INTERVAL_MS
+from tests.support import ROOT
+from tests.support.markdown import section, table
 
 LOOPBACK = [
     "127.0.0.1:50051",
@@ -64,6 +67,25 @@ def test_the_channel_has_the_defaults_of_the_contract():
     assert (options["grpc.keepalive_time_ms"], options["grpc.keepalive_timeout_ms"]) == (30_000, 10_000)
     assert options["grpc.http2.max_pings_without_data"] == 0
     assert options["grpc.max_receive_message_length"] == 64 * 1024 * 1024
+
+
+def test_the_page_for_other_languages_says_what_this_client_does():
+    page = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
+    options = dict(channel_options("models.example.test:443", None))
+    written = page.partition("```json\n")[2].partition("```")[0]
+    assert json.loads(written) == json.loads(str(options["grpc.service_config"]))
+    said = {row["C core, Node"]: row["Value"] for row in table(section(page, "The channel"))}
+    assert said == {
+        "`grpc.max_receive_message_length`": f"{options['grpc.max_receive_message_length'] // 2**20} MiB",
+        "`grpc.max_metadata_size`": f"{options['grpc.max_metadata_size'] // 2**10} KiB",
+        "`grpc.keepalive_time_ms`, `grpc.keepalive_timeout_ms`": (
+            f"every {options['grpc.keepalive_time_ms'] // 1000} s, "
+            f"{options['grpc.keepalive_timeout_ms'] // 1000} s for the answer"
+        ),
+        "`grpc.service_config`": "above",
+        "`grpc.http2.bdp_probe`": "off",
+    }
+    assert PING_INTERVAL_MS == 10_000, "the page says how often a server may be pinged"
 
 
 def test_only_lookups_have_a_retry_policy():

@@ -165,11 +165,13 @@ async def test_a_lookup_that_fails_has_bought_nothing(client, service):
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("policy", ["pick_first", "round_robin"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "no-such-host.invalid"])
-async def test_without_a_connection_nothing_was_sent(kind, host):
+async def test_without_a_connection_nothing_was_sent(kind, host, policy):
     with socket.socket() as taken:  # bound and never listening: a connection to it is refused
         taken.bind(("127.0.0.1", 0))
-        async with face(kind, f"{host}:{taken.getsockname()[1]}") as client:
+        options = {"grpc.lb_policy_name": policy}
+        async with face(kind, f"{host}:{taken.getsockname()[1]}", options=options) as client:
             error = await _caught(client.complete("model", "hi", call_id=CALL_ID))
     assert type(error) is NotConnectedError
     assert (error.certainty, error.disposition) == (Certainty.NONE, Disposition.DID_NOT_HAPPEN)
@@ -178,9 +180,11 @@ async def test_without_a_connection_nothing_was_sent(kind, host):
     assert error.call_id == CALL_ID
 
 
-async def test_a_connection_that_breaks_in_mid_call_may_have_bought(service):
+@pytest.mark.parametrize("policy", ["pick_first", "round_robin"])
+async def test_a_connection_that_breaks_in_mid_call_may_have_bought(service, policy):
     service.script("Complete", service.hanging())
-    async with serve(service) as address, AsyncClient(address) as client:
+    options = {"grpc.lb_policy_name": policy}
+    async with serve(service) as address, AsyncClient(address, options=options) as client:
         call = asyncio.create_task(client.complete("model", "hi", call_id=CALL_ID))
         await service.reached.wait()
         # Leaving the block kills the server while the call runs.

@@ -233,7 +233,8 @@ def test_a_model_reads_as_it_was_said():
     assert (model.price.tiers[0].output, model.price.tiers[0].above_input_tokens) == ("25", 200_000)
     assert (model.price.tiers[0].input_audio, model.price.tiers[0].output_audio) == ("40", "80")
     assert model.price.hosted_tool_requests == {"web_search": "0.01"}
-    assert model_from(model_service_pb2.Model()).price is None
+    unsaid = model_from(model_service_pb2.Model())
+    assert (unsaid.price, unsaid.retry_policy) == (None, None)
 
 
 def test_stages_have_an_order_and_a_name():

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
 import modelmeter
-from tests.support.running_server import serving
-from tests.support.scripted_driver import ScriptedDriver, answering
+from tests.support.running_server import Running, serving
+from tests.support.scripted_driver import Hold, ScriptedDriver, Written, answering, closing, opening, text
+from tests.support.unreliable_way import UnreliableWay
 
 
 async def test_round_robin_spreads_the_calls_of_one_client_over_all_servers():
@@ -18,3 +25,49 @@ async def test_round_robin_spreads_the_calls_of_one_client_over_all_servers():
             for _ in range(10):
                 await client.complete("claude", "Hi")
     assert [len(each.driver.calls) - made for each, made in zip((one, two), before, strict=True)] == [5, 5]
+
+
+async def test_a_client_that_asks_for_readiness_calls_no_server_that_has_turned_it_off():
+    balancing = {
+        "loadBalancingConfig": [{"round_robin": {}}],
+        "healthCheckConfig": {"serviceName": "readiness"},
+    }
+    async with serving(ScriptedDriver(answering())) as one, serving(ScriptedDriver(answering())) as two:
+        target = f"ipv4:{one.address},{two.address}"
+        options = {"grpc.service_config": json.dumps(balancing)}
+        async with modelmeter.AsyncClient(target, options=options) as client:
+            while not (one.driver.calls and two.driver.calls):
+                await client.complete("claude", "Hi")
+            one.server.stop_serving()
+            for _ in range(1000):  # it hears of it beside its calls; `one` still takes those that come
+                before = len(one.driver.calls)
+                for _ in range(4):
+                    await client.complete("claude", "Hi")
+                if len(one.driver.calls) == before:
+                    return
+    pytest.fail("calls still go to the server that is not ready")
+
+
+def port_of(running: Running) -> int:
+    return int(running.address.rpartition(":")[2])
+
+
+async def test_calls_leave_an_old_connection_for_a_server_that_was_added_and_none_on_it_is_cut():
+    hold = Hold()
+    slow = ScriptedDriver([Written(), opening(), text("Hel"), hold, text("lo."), closing()], answering())
+    rpc: dict[str, Any] = {"max_connection_age": 0.2}
+    async with (
+        serving(slow, rpc=rpc) as one,
+        serving(ScriptedDriver(answering())) as two,
+        UnreliableWay(port_of(one)) as balancer,
+        modelmeter.AsyncClient(balancer.url.removeprefix("http://")) as client,
+    ):
+        streaming = asyncio.create_task(client.complete("claude", "Hi"))
+        await hold.reached.wait()
+        balancer.lead_to(port_of(two))
+        async with asyncio.timeout(10):
+            while not two.driver.calls:
+                await client.complete("claude", "Hi")
+        hold.go.set()
+        assert (await streaming).text == "Hello."
+    assert not [each for each in one.memory.outcomes if each.result.certainty.name != "EXACT"]

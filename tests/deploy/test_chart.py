@@ -126,6 +126,13 @@ def test_the_readme_has_each_value_with_its_default():
         (["autoscaling.enabled=true"], "several pods cannot share a SQLite ledger"),
         (["autoscaling.enabled=true", "ledger.existingSecret=l"], "set metrics.enabled"),
         (["metrics.enabled=true"], 'listen = "0.0.0.0:9464"'),
+        (
+            [
+                "metrics.enabled=true",
+                'config=[server]\nworkers = 2\n[telemetry.prometheus]\nlisten = "0.0.0.0:9464"',
+            ],
+            "remove server.workers",
+        ),
         (["terminationGracePeriodSeconds=144"], "at least preStopSeconds + drainSeconds + 10 = 145"),
         (
             ["config=[server]\ndrain_delay_seconds = 4.5", "terminationGracePeriodSeconds=149"],
@@ -155,6 +162,10 @@ def test_what_would_not_run_is_not_rendered(settings, words):
     result = template(None, settings)
     assert result.returncode != 0
     assert words in result.stderr
+
+
+def test_workers_are_taken_where_nobody_counts_them():
+    assert template(None, ["config=[server]\nworkers = 2"]).returncode == 0
 
 
 @pytest.mark.parametrize("grace", [145, 200])

@@ -198,10 +198,15 @@ async def test_a_caller_who_leaves_ends_the_wait_and_the_bill_stays(
 
 
 async def test_a_shutdown_ends_the_wait_with_the_providers_error(tmp_path: Path):
-    async with booked(tmp_path, ["limited"], max_attempts=2, **FOR_EVER) as (service, ledger):
+    # Not for ever: a wait that nothing ends would hold up the service's own end too.
+    async with booked(tmp_path, ["limited"], max_attempts=2, initial_wait=8.0, max_wait=8.0) as (
+        service,
+        ledger,
+    ):
         asking = asyncio.create_task(service.client.complete(MODEL, "Hi"))
         await waits(ledger)
-        assert await service.engine.drain(0) == 1
+        async with asyncio.timeout(3):
+            assert await service.engine.drain(0) == 1
         with pytest.raises(ModelmeterError) as caught:
             await asking
     assert (caught.value.kind, caught.value.cause.name) == (ErrorKind.RATE_LIMITED, "DRAIN")

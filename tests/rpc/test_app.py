@@ -21,6 +21,7 @@ from modelmeter_server.drivers.replay import ReplayDriver
 from modelmeter_server.identity.token_file import TokenFile
 from modelmeter_server.rpc.listen import ListenError
 from tests.support.running_server import Details, Memory, asking, read_all, streaming
+from tests.support.unreliable_way import UnreliableWay
 
 NO_LEDGER = {"MODELMETER_LEDGER_URL": "none"}
 SETTINGS = load(None, NO_LEDGER, listen=["127.0.0.1:0"])
@@ -42,6 +43,23 @@ async def test_the_built_in_configuration_answers_and_lists_its_models():
     assert answer.completion.HasField("cost")
     assert "replay/answer" in [model.name for model in models.models]
     assert [outcome.call_id for outcome in memory.outcomes] == [answer.completion.call_id]
+
+
+async def test_connections_become_as_old_as_the_configuration_lets_them():
+    young = msgspec.structs.replace(SETTINGS.server, max_connection_age_seconds=0.2)
+    before, after = Memory(), Memory()
+    async with (
+        app.running(msgspec.structs.replace(SETTINGS, server=young), before) as (old,),
+        app.running(SETTINGS, after) as (new,),
+        UnreliableWay(int(old.rpartition(":")[2])) as balancer,
+        modelmeter.AsyncClient(balancer.url.removeprefix("http://")) as client,
+    ):
+        await client.complete("replay/answer", "Hi")
+        balancer.lead_to(int(new.rpartition(":")[2]))
+        async with asyncio.timeout(10):
+            while not after.outcomes:
+                await client.complete("replay/answer", "Hi")
+    assert before.outcomes
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

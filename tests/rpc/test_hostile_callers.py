@@ -170,6 +170,24 @@ async def _end(reader: asyncio.StreamReader) -> str:
     return "closed"
 
 
+@pytest.mark.parametrize("way", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+async def test_a_request_may_be_compressed_and_one_that_swells_beyond_the_limit_is_refused(way):
+    bomb = bytes(4 * rpc_server.RECEIVE_BYTES)
+    options = [("grpc.max_send_message_length", -1)]
+    async with (
+        serving(ScriptedDriver(answering())) as running,
+        grpc.aio.insecure_channel(running.address, options, compression=way) as channel,
+    ):
+        stub = model_service_pb2_grpc.ModelServiceStub(channel)
+        assert (await stub.Complete(asking("Hi" * 10_000), timeout=10)).completion.text == "Hello."
+        send = channel.unary_unary("/modelmeter.v1.ModelService/Complete")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await send(bomb, timeout=20)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert (await stub.Complete(asking(), timeout=10)).completion.text == "Hello."
+        assert len(running.driver.calls) == 2
+
+
 async def test_half_a_tls_handshake_is_closed_and_others_are_served(monkeypatch, tmp_path):
     monkeypatch.setattr(rpc_server, "HANDSHAKE_TIMEOUT_MS", 500)
     authority = trustme.CA()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import grpc
 import msgspec
 import pytest
 
+import modelmeter
 from modelmeter.v1 import message_pb2, model_service_pb2
 from modelmeter_server.core.pricing import PriceTable, Tier, nanos_per_million
+from modelmeter_server.core.retry_policy import RetryPolicy
 from modelmeter_server.rpc.convert_model import fill_model
 from tests.support.running_server import MODEL, Details, serving
 from tests.support.scripted_driver import ScriptedDriver, answering
@@ -42,6 +46,21 @@ async def test_a_negative_page_size_and_a_made_up_token_are_reported_together():
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     named = [violation.field for violation in Details(caught.value).bad_request.field_violations]
     assert named == ["page_size", "page_token"]
+
+
+@pytest.mark.parametrize("retry", [RetryPolicy(), RetryPolicy(max_attempts=4, ambiguous=True, landed=True)])
+async def test_a_model_says_how_often_its_calls_may_be_tried_and_no_call_may_ask_for_more(retry):
+    model = msgspec.structs.replace(MODEL, retry=retry)
+    async with (
+        serving(ScriptedDriver(answering()), models=[model]) as running,
+        modelmeter.AsyncClient(running.address) as client,
+    ):
+        told = (await client.model("claude")).retry_policy
+        assert told == modelmeter.RetryPolicy(retry.max_attempts, retry.ambiguous, retry.landed)
+        assert (await client.complete("claude", "Hi", retry_policy=told)).text == "Hello."
+        beyond = dataclasses.replace(told, max_attempts=told.max_attempts + 1)
+        with pytest.raises(modelmeter.RefusedError):
+            await client.complete("claude", "Hi", retry_policy=beyond)
 
 
 async def test_a_model_says_what_it_can_do_and_what_it_costs():

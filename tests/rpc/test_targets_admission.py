@@ -97,8 +97,9 @@ async def test_two_calls_at_once_go_one_to_each_instance_and_the_second_says_why
         first = asking(service)
         await here(a)
         second = asking(service)
-        await here(b)
-        assert load(service) == [1, 1]
+        # Wherever it goes: one that came to `a` would be waited for at `b` in vain.
+        await until(lambda: len(a.gates) + len(b.gates) == 2)
+        assert (a.here, b.here, load(service)) == (1, 1, [1, 1])
         a.let_go()
         b.let_go()
         assert passed(await first) == []
@@ -246,6 +247,38 @@ async def test_where_only_a_target_that_is_out_has_room_it_is_asked_all_the_same
         assert (await service.ask()).target == "a/m"
         b.let_go()
         await held
+
+
+async def test_a_target_that_is_out_and_full_is_passed_over_as_full():
+    a = Provider()
+    rules = BreakerRules(failures=1, open_seconds=1000.0)
+    retry = RetryPolicy(max_attempts=2)
+    async with instances(FAILING, FAILING, rules=rules, retry=retry) as (service, servers):
+        with pytest.raises(modelmeter.UnavailableError):
+            await service.ask()
+        assert [service.targets.find(f"{name}/m").state for name in "ab"] == [State.OPEN] * 2
+        servers[0].default, servers[1].default = a, ANSWER
+        held = asking(service, "plain")
+        await here(a)
+        answer = await service.ask()
+        a.let_go()
+        await held
+    assert (answer.target, passed(answer)) == ("b/m", [("a/m", PassReason.FULL)])
+
+
+@pytest.mark.parametrize("model", [routed.ROUTED, "plain"])
+async def test_a_streaming_caller_that_leaves_frees_the_place(model):
+    a = Provider()
+    async with instances(a, limits=AdmissionLimits(targets={"a": 1})) as (service, _):
+        async with service.client.stream(model, "Hi", timeout=20):
+            await here(a)
+            waiting = asking(service, model)
+            await until(lambda: service.engine.admission.waiting == 1)
+        await until(lambda: len(a.gates) == 2)
+        a.let_go()
+        assert (await waiting).text == "Hello."
+        await until(lambda: load(service) == [0, 0])
+        assert (service.engine.admission.placed, service.engine.calls_in_flight) == (0, 0)
 
 
 # A call that is tried again

@@ -19,6 +19,10 @@ class UnreliableWay:
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
+    def lead_to(self, port: int) -> None:
+        """Pass new connections on to another port; those that are open stay where they are."""
+        self._to = port
+
     async def __aenter__(self) -> Self:
         await self._listen()
         return self

@@ -91,6 +91,11 @@ def test_a_change_is_known_by_the_name_of_its_key(folder, find, put, names):
         ("drain_seconds = 5", "drain_seconds = 5\nworkers = 2", "server.workers"),
         ("drain_seconds = 5", "drain_seconds = 5\nallow_insecure = true", "server.allow_insecure"),
         ("drain_seconds = 5", "drain_seconds = 5\nreflection = false", "server.reflection"),
+        (
+            "drain_seconds = 5",
+            "drain_seconds = 5\nmax_connection_age_seconds = 9",
+            "server.max_connection_age_seconds",
+        ),
         ("drain_seconds = 5", 'drain_seconds = 5\nprivate_listen = "127.0.0.1:1"', "server.private_listen"),
         ('url = "none"', 'url = "sqlite:///l.db"', "ledger.url"),
         ('url = "none"', 'url = "none"\nlease = 3', "ledger.lease"),

@@ -190,7 +190,9 @@ def test_a_mistake_in_a_provider_brings_no_second_one_in_its_models(mistakes_of)
     [
         (b"a = 1\na = 2\n", "m.toml:2", "Cannot overwrite a value"),
         (b"[models.m]\n[models.'m']\n", "m.toml:2", "twice"),
-        (b"a = [\n", "m.toml", "is not TOML"),
+        (b"a = [\n", "m.toml:1", "is not TOML"),
+        (b"a = 1\nb = [\n  1,\n\n\n", "m.toml:3", "Invalid value (at end of document)"),
+        (b'a = 1\nb = """\nno end', "m.toml:3", "(at end of document)"),
         (b"a = '\xff'\n", "m.toml", "is not UTF-8 at byte 5"),
         (b"a = " + b"[" * 20_000, "m.toml", "nested too deeply"),
     ],

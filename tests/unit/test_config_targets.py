@@ -159,7 +159,7 @@ def test_a_provider_has_its_breaker(read):
         ),
         ('targets = [{ model = "nothing" }]', 0, "targets[0].model", 'there is no model "nothing"'),
         ('targets = [{ provider = "x", model = "y" }]', 0, "targets[0].provider", 'no provider "x"'),
-        ('targets = [{ provider = "a" }]', 0, "", 'lacks "model"'),
+        ('targets = [{ provider = "a" }]', 0, "targets[0]", 'lacks "model"'),
         ('targets = [{ model = "m" }]', 0, "targets[0].model", "has targets itself"),
         (
             'targets = [{ model = "n" }]\n[models.n]\ntargets = [{ model = "one" }]',
@@ -210,6 +210,16 @@ def test_a_mistake_is_told_with_its_line_and_its_key(mistakes_of, text, line, pa
     assert where == (line if path else -1)
     assert key == ("models.m." + path).rstrip(".")
     assert words in told
+
+
+def test_a_target_that_lacks_a_model_is_told_where_it_stands_also_beside_an_unknown_provider(mistakes_of):
+    text = 'targets = [\n{ model = "one" },\n{ provider = "x" },\n{ provider = "a" },\n]\n'
+    found = mistakes_of(text + 'price = { currency = "USD", input = "1", output = "2" }\n')
+    assert [(line, path, told.partition(";")[0]) for line, path, told in found] == [
+        (2, "models.m.targets[1].provider", 'there is no provider "x"'),
+        (2, "models.m.targets[1]", 'lacks "model"'),
+        (3, "models.m.targets[2]", 'lacks "model"'),
+    ]
 
 
 def test_a_mistake_that_holds_for_several_targets_is_told_once(mistakes_of):

@@ -21,6 +21,8 @@ from .v1 import error_pb2
 # with the same text only if it relays for another C core, and then it is as true.
 _NEVER_CONNECTED = (
     "failed to connect to all addresses",
+    # The same by `round_robin`; also where health checks say that no server is ready.
+    "connections to all backends failing",
     "errors resolving ",
     "DNS resolution failed",
     "empty address list",

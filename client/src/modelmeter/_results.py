@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from . import _wire, events, results, sessions
 from .messages import Continuation, ToolCall
+from .records import RetryPolicy
 from .v1 import error_pb2
 
 if TYPE_CHECKING:
@@ -227,8 +228,13 @@ def model_from(proto: model_service_pb2.Model) -> results.Model:
         task=_wire.MODEL_TASK.member(proto.task),
         targets=tuple(_target(each) for each in proto.targets),
         strategy=_wire.TARGET_STRATEGY.member(proto.strategy),
+        retry_policy=_retry_policy(proto.retry_policy) if proto.HasField("retry_policy") else None,
         proto=proto,
     )
+
+
+def _retry_policy(proto: model_service_pb2.RetryPolicy) -> RetryPolicy:
+    return RetryPolicy(max_attempts=proto.max_attempts, ambiguous=proto.ambiguous, landed=proto.landed)
 
 
 def _target(proto: model_service_pb2.ModelTarget) -> results.ModelTarget:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .enums import (
     Cause,
@@ -31,6 +31,9 @@ from .enums import (
 )
 from .messages import Continuation, Message, ToolCall
 from .v1 import completion_pb2, embedding_pb2, model_service_pb2, token_count_pb2
+
+if TYPE_CHECKING:
+    from .records import RetryPolicy
 
 
 @dataclass(frozen=True, repr=False)
@@ -414,6 +417,9 @@ class Model:
     """Where its calls may be sent; empty for a model with a provider of its own."""
     strategy: TargetStrategy
     """How one of `targets` is chosen."""
+    retry_policy: RetryPolicy | None
+    """How often the server asks for one call, and the most that a call may ask for; None from a server that does not
+    say."""
     proto: model_service_pb2.Model = field(repr=False, compare=False)
     """The message as it came."""
 

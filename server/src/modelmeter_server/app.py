@@ -88,6 +88,7 @@ class App:
             open_reflection=identity is not None and identity.open_reflection,
             reflection=settings.server.reflection,
             reuse_port=share.count > 1,
+            max_connection_age=settings.server.max_connection_age_seconds,
             has_admin=settings.server.admin_service != "private",
         )
         self.private = make_private_server(settings, self.server)

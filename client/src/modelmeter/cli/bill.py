@@ -11,7 +11,7 @@ from modelmeter.errors import NotConnectedError
 if TYPE_CHECKING:
     from modelmeter.enums import SchemaMode
     from modelmeter.errors import ModelmeterError
-    from modelmeter.records import Amount, LedgerCall
+    from modelmeter.records import Amount, LedgerCall, RetryPolicy
     from modelmeter.results import (
         AdditionalUsage,
         Attempt,
@@ -225,6 +225,7 @@ def of_model(model: Model) -> Rows:
             ("task", "embedding"),
             *_places(model),
             ("sensitivity", f"up to {model.max_sensitivity.value}"),
+            *_tries(model.retry_policy),
         ]
         return [*rows, *of_price(model.price)]
     rows = [
@@ -239,8 +240,17 @@ def of_model(model: Model) -> Rows:
         ("efforts", ", ".join(each.value.lower() for each in able.reasoning_efforts) or "none"),
         ("sampling", ", ".join(able.sampling) or "none"),
         ("sensitivity", f"up to {model.max_sensitivity.value}"),
+        *_tries(model.retry_policy),
     ]
     return [*rows, *of_price(model.price)]
+
+
+def _tries(policy: RetryPolicy | None) -> Rows:
+    if policy is None:
+        return []
+    also = [word for word, is_on in (("silence", policy.ambiguous), ("landed calls", policy.landed)) if is_on]
+    after = f", also after {' and '.join(also)}" if also else ""
+    return [("attempts", f"{policy.max_attempts} at most{after}")]
 
 
 def _places(model: Model) -> Rows:

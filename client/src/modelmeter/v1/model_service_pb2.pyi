@@ -1216,6 +1216,7 @@ class Model(_message.Message):
     TASK_FIELD_NUMBER: _builtins.int
     TARGETS_FIELD_NUMBER: _builtins.int
     STRATEGY_FIELD_NUMBER: _builtins.int
+    RETRY_POLICY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name that callers use: an alias, or `provider/model`."""
     provider: _builtins.str
@@ -1246,6 +1247,12 @@ class Model(_message.Message):
     def targets(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelTarget]:
         """Where its calls may be sent, in the order of the configuration; empty for a model with a provider of its own."""
 
+    @_builtins.property
+    def retry_policy(self) -> Global___RetryPolicy:
+        """How often the server asks for one call, all targets together, and after which failures: the most that
+        `retry_policy` of a request may ask for. `max_attempts` is 1 for a model whose calls are not tried again.
+        """
+
     def __init__(
         self,
         *,
@@ -1261,10 +1268,11 @@ class Model(_message.Message):
         task: Global___ModelTask.ValueType = ...,
         targets: _abc.Iterable[Global___ModelTarget] | None = ...,
         strategy: Global___TargetStrategy.ValueType = ...,
+        retry_policy: Global___RetryPolicy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "price", b"price"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "price", b"price", "retry_policy", b"retry_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "default_schema_mode", b"default_schema_mode", "max_output_tokens", b"max_output_tokens", "max_sensitivity", b"max_sensitivity", "name", b"name", "price", b"price", "provider", b"provider", "provider_kind", b"provider_kind", "provider_model", b"provider_model", "strategy", b"strategy", "targets", b"targets", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "default_schema_mode", b"default_schema_mode", "max_output_tokens", b"max_output_tokens", "max_sensitivity", b"max_sensitivity", "name", b"name", "price", b"price", "provider", b"provider", "provider_kind", b"provider_kind", "provider_model", b"provider_model", "retry_policy", b"retry_policy", "strategy", b"strategy", "targets", b"targets", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -98,6 +98,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and .Values.metrics.enabled (not (hasSuffix (printf ":%d" (int .Values.metrics.port)) (dig "telemetry" "prometheus" "listen" "" $config))) -}}
 {{- fail (printf "metrics.enabled needs in config [telemetry.prometheus] listen = \"0.0.0.0:%d\"" (int .Values.metrics.port)) -}}
 {{- end -}}
+{{- if and .Values.metrics.enabled (gt (int (default 1 $server.workers)) 1) -}}
+{{- fail "config: remove server.workers: each worker has metrics of its own, on the next port, and only those of the first would be fetched and scaled by; take more pods (replicaCount, autoscaling)" -}}
+{{- end -}}
 {{- if and (include "modelmeter.severalPods" .) (not .Values.ledger.existingSecret) (ne $url "none") -}}
 {{- fail "several pods cannot share a SQLite ledger: set ledger.existingSecret to a Secret with a PostgreSQL URL, or ledger.url = \"none\" in config" -}}
 {{- end -}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,6 +55,7 @@ def serve(
     The exit code is 0 after a signal, 1 if an address or the ledger cannot be opened or a worker had to be given up,
     and 2 for a configuration with mistakes, which are all told at once.
     """
+    _hear_early_signals()
     from modelmeter_server.config import ConfigError, load
     from modelmeter_server.core.shares import Share
 
@@ -70,6 +72,16 @@ def serve(
     if share is None and settings.server.workers > 1:
         _supervise(settings, file, listen, workers)
     _run(settings, read, lifeline)
+
+
+def _hear_early_signals() -> None:
+    """Let SIGTERM end a start, and SIGHUP do no harm, until the server hears them itself.
+
+    The first process of a container would not hear SIGTERM, and be killed when its grace is over; any other one would
+    be ended by SIGHUP. What is read afterwards is what SIGHUP asks for.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def _run(settings: Settings, read: Callable[[], Settings], lifeline: int | None) -> None:

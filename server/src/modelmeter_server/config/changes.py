@@ -27,6 +27,7 @@ RESTART: Final = frozenset(
                 "allow_insecure",
                 "workers",
                 "reflection",
+                "max_connection_age_seconds",
                 "private_listen",
                 "private_allow_insecure",
                 "admin_service",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _POSITION = re.compile(r" \(at line (\d+), column \d+\)$")
+_AT_END = " (at end of document)"
 _NO_FILE = "built-in configuration"
 
 
@@ -161,12 +162,18 @@ def _parse(text: str, source: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         message = str(error)
         position = _POSITION.search(message)
-        where = f"{source}:{position[1]}" if position else source
+        line = position[1] if position else _last_line(text) if message.endswith(_AT_END) else None
+        where = source if line is None else f"{source}:{line}"
         problem = f"is not TOML: {message.removesuffix(position[0]) if position else message}"
         fix = "correct the syntax; further mistakes show only then"
     except RecursionError:
         where, problem, fix = source, "is nested too deeply", "write flatter tables"
     raise ConfigError([Mistake(where, "", problem, fix)]) from None
+
+
+def _last_line(text: str) -> int:
+    """Return the last line with anything on it: where a file that was cut off ends."""
+    return 1 + text.rstrip().count("\n")
 
 
 def _override(

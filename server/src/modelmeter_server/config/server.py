@@ -46,6 +46,9 @@ def read_server(table: Table, folder: Path) -> ServerSettings:
             "stream_buffer_bytes", DEFAULTS.stream_buffer_bytes, least=1024, most=2**40
         ),
         slow_reader_seconds=table.seconds("slow_reader_seconds", DEFAULTS.slow_reader_seconds),
+        max_connection_age_seconds=table.seconds(
+            "max_connection_age_seconds", DEFAULTS.max_connection_age_seconds
+        ),
         max_sessions=table.integer("max_sessions", DEFAULTS.max_sessions, least=1, most=1_000_000),
         session_idle_seconds=table.seconds("session_idle_seconds", DEFAULTS.session_idle_seconds),
         session_age_seconds=table.seconds("session_age_seconds", DEFAULTS.session_age_seconds),

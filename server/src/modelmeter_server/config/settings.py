@@ -6,6 +6,7 @@ may rely on every value having been checked, every key having been read and ever
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Serve them without TLS where other machines can reach them."""
     admin_service: str = "public"
     """On which listener the `AdminService` is: one of `ADMIN_PLACES`."""
+    max_connection_age_seconds: float = math.inf
+    """How old a caller's connection may become before its next calls go on another one."""
     max_sessions: int = 1000
     """Sessions that are open at once before another is shed as OVERLOADED."""
     session_idle_seconds: float = 900.0

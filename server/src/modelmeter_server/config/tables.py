@@ -38,12 +38,17 @@ class Table:
         path: KeyPath,
         mistakes: Mistakes,
         moved: Mapping[str, KeyPath] | None = None,
+        lacking: KeyPath | None = None,
     ) -> None:
-        """`moved` says of keys that stand elsewhere in the document where that is."""
+        """`moved` says of keys that stand elsewhere in the document where that is.
+
+        `lacking` is where a key that is in neither place should have been; `None` for the table itself.
+        """
         self.path = path
         self._values = values
         self._mistakes = mistakes
         self._moved = moved or {}
+        self._lacking = path if lacking is None else lacking
         self._known: list[str] = []
 
     @property
@@ -79,7 +84,7 @@ class Table:
         left_out = {*without, *moved}
         values = {key: value for key, value in self._values.items() if key not in left_out}
         values.update((key, other.peek(key)) for key in moved)
-        merged = Table(values, self.path, self._mistakes, moved)
+        merged = Table(values, self.path, self._mistakes, moved, other.path)
         merged._known += without
         return merged
 
@@ -130,7 +135,7 @@ class Table:
     def required_text(self, key: str, fix: str) -> str | None:
         """Return a string that must be there; `None` when it is not, which is noted with this fix."""
         if key not in self._values:
-            self.mistake(None, f'lacks "{key}"', fix)
+            self._mistakes.add(self._lacking, f'lacks "{key}"', fix)
         return self.text(key)
 
     def word(self, key: str, default: _Word) -> _Word:

@@ -147,14 +147,19 @@ class ManyTargets:
         for each in among:
             if not self._states[each.name].is_free:
                 self._skip(each, *self._why_not_free(each))
-            elif self._takes(each.model.provider):
+            elif self._has_taken(each):
                 return each
-            else:
-                self._skip(each, PassReason.FULL, f"`{each.model.provider}` has as many calls as it may have")
         if only_free:
             return None
         soonest = sorted(among, key=lambda each: self._states[each.name].free_in)
-        return next((each for each in soonest if self._takes(each.model.provider)), None)
+        return next(filter(self._has_taken, soonest), None)
+
+    def _has_taken(self, target: Target) -> bool:
+        """Take the place at a target; where there is none, that is why it is passed over, whatever its breaker says."""
+        if self._takes(target.model.provider):
+            return True
+        self._skip(target, PassReason.FULL, f"`{target.model.provider}` has as many calls as it may have")
+        return False
 
     def _why_not_free(self, target: Target) -> tuple[PassReason, str]:
         state = self._states[target.name]

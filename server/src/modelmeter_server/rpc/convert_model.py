@@ -32,6 +32,9 @@ def fill_model(message: model_service_pb2.Model, model: ModelSpec) -> None:
         _fill_capabilities(message.capabilities, model.capabilities)
     if model.price is not None:
         _fill_price(message.price, model.price)
+    message.retry_policy.max_attempts = model.retry.max_attempts
+    message.retry_policy.ambiguous = model.retry.ambiguous
+    message.retry_policy.landed = model.retry.landed
     if model.route is not None:
         message.strategy = STRATEGIES[model.route.strategy]
         for target in model.route.targets:

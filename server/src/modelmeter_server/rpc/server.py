@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,6 +48,9 @@ LEDGER_LOOK_SECONDS: Final = 0.5
 HANDSHAKE_TIMEOUT_MS: Final = 10_000
 """What a connection gets to say what it is, TLS included. gRPC's own default lets one say nothing for two minutes."""
 
+_LONGEST_MS: Final = 2**31 - 1
+"""What gRPC takes for ever."""
+
 METADATA_BYTES: Final = 16 * 1024
 """Of one RPC, a bearer token among them; a little more is refused at random, and twice as much always."""
 
@@ -59,8 +63,14 @@ FLUSH_SECONDS: Final = 5.0
 """What settled calls get at shutdown to write their last message to a slow reader."""
 
 
-def server_options(*, reuse_port: bool = False) -> list[tuple[str, Any]]:
-    """Return the channel options. `reuse_port` lets several processes share a port; without it a clash is an error."""
+def server_options(
+    *, reuse_port: bool = False, max_connection_age: float = math.inf
+) -> list[tuple[str, Any]]:
+    """Return the channel options.
+
+    `reuse_port` lets several processes share a port; without it a clash is an error. After `max_connection_age`
+    seconds, a tenth more or less, a client is asked by GOAWAY to open another connection.
+    """
     return [
         ("grpc.so_reuseport", int(reuse_port)),
         ("grpc.max_receive_message_length", RECEIVE_BYTES),
@@ -72,6 +82,9 @@ def server_options(*, reuse_port: bool = False) -> list[tuple[str, Any]]:
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
+        ("grpc.max_connection_age_ms", int(min(max(max_connection_age * 1000, 1), _LONGEST_MS))),
+        # An old connection ends when its last call does: a call that is cut is paid for all the same.
+        ("grpc.max_connection_age_grace_ms", _LONGEST_MS),
         ("grpc.max_metadata_size", METADATA_BYTES),
         ("grpc.absolute_max_metadata_size", 2 * METADATA_BYTES),
     ]
@@ -89,13 +102,15 @@ class RpcServer:
         open_reflection: bool = False,
         reflection: bool = True,
         reuse_port: bool = False,
+        max_connection_age: float = math.inf,
         has_admin: bool = True,
     ) -> None:
         """Register the services; needs a running loop.
 
         Without an `authenticator` nobody is asked who they are; `open_health` and `open_reflection` exempt these two
-        services. `reflection` lets clients read the schema from the server. Without `has_admin` the service of
-        operators is not here, and `admin` can be served elsewhere.
+        services. `reflection` lets clients read the schema from the server. Connections that are older than
+        `max_connection_age` seconds take no new calls. Without `has_admin` the service of operators is not here, and
+        `admin` can be served elsewhere.
         """
         self._engine = engine
         telemetry = engine.telemetry
@@ -106,7 +121,8 @@ class RpcServer:
         self.admin = AdminService(authenticator)
         watching = [] if telemetry is None else [Watching(telemetry)]
         self._server = grpc.aio.server(
-            interceptors=[*watching, Boundary(), self.gate], options=server_options(reuse_port=reuse_port)
+            interceptors=[*watching, Boundary(), self.gate],
+            options=server_options(reuse_port=reuse_port, max_connection_age=max_connection_age),
         )
         add_services(
             self._server,
