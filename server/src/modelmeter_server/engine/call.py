@@ -20,7 +20,7 @@ from modelmeter_server.core.answers import Answer
 from modelmeter_server.core.calls import CallOutcome
 from modelmeter_server.core.embeddings import EmbeddingRequest
 from modelmeter_server.core.errors import Failure
-from modelmeter_server.core.outcomes import Cause
+from modelmeter_server.core.outcomes import Cause, Kind
 from modelmeter_server.core.tally import ended_between
 from modelmeter_server.core.tenants import DEFAULT_TENANT
 from modelmeter_server.ledger.clock import now
@@ -135,6 +135,7 @@ class Call:
         self._planning = Planning(planner, self._cut)
         self._is_reserving = False
         self._is_left = False
+        self._is_between = False
         self.arrived = time.monotonic()
         """When it came, on the monotonic clock."""
 
@@ -156,7 +157,11 @@ class Call:
 
     @property
     def is_waiting(self) -> bool:
-        """Say whether it waits for room in this server."""
+        """Say whether it waits for room in this server, or for its next attempt: nothing of it is at a provider."""
+        return self._is_between or self._is_queued
+
+    @property
+    def _is_queued(self) -> bool:
         return self.entry is not None and self.entry.state is State.WAITING
 
     @property
@@ -313,7 +318,7 @@ class Call:
         if left is not None:
             timer = asyncio.get_running_loop().call_later(left, self.cut, Cause.DEADLINE, LATE)
         try:
-            if self.is_waiting:
+            if self._is_queued:
                 elsewhere = await self._wait_for_room()
                 if elsewhere is not None:
                     return elsewhere
@@ -487,10 +492,14 @@ class Call:
         following = None if is_over else route.after(own)
         if following is None:
             return so_far
-        holding, asked = self._holding, self.provider.asked()
-        if holding is not None and not await holding.another(so_far, own, self.request, asked):
-            return so_far
-        await self._cut.wait(following.wait)
+        self._is_between = True
+        try:
+            stopped = await self._may_follow(own, so_far)
+            if stopped is not None:
+                return ended_between(so_far, stopped) if stopped.kind is Kind.HALTED else so_far
+            await self._cut.wait(following.wait)
+        finally:
+            self._is_between = False
         if (ended := self._ended_before_sending()) is not None:
             return ended_between(so_far, ended)
         if following.target is self.target:
@@ -499,6 +508,12 @@ class Call:
         if isinstance(another, Failure):
             return ended_between(so_far, another) if self._cut else so_far
         return another
+
+    async def _may_follow(self, own: Failure, so_far: Failure) -> Failure | None:
+        """Book the attempt that failed; return why the ledger lets no other one follow."""
+        if self._holding is None:
+            return None
+        return await self._holding.another(so_far, own, self.request, self.provider.asked())
 
     def _has_told(self) -> bool:
         """Say whether a stream has had a delta: one more answer would be spliced to the first."""
