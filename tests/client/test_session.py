@@ -8,7 +8,13 @@ import pytest
 
 import modelmeter
 from modelmeter import LostContactError, ModelmeterError, SessionEndReason, SessionTransport
+from modelmeter.enums import Cause, Certainty, Disposition, ErrorKind
+from modelmeter.errors import DrainingError, UnreachableError
 from modelmeter.v1 import completion_pb2, model_service_pb2, model_service_pb2_grpc, session_pb2, usage_pb2
+from modelmeter_server.core.calls import CallOutcome
+from modelmeter_server.core.errors import failure
+from modelmeter_server.core.outcomes import Code, Kind
+from modelmeter_server.rpc.status import trailer
 from tests.support.scripted_service import ScriptedService
 
 Response = model_service_pb2.SessionResponse
@@ -52,6 +58,17 @@ async def playing(play):
             yield client, service
     finally:
         await server.stop(0)
+
+
+def over(reason):
+    ended = session_pb2.SessionClosed(session_id="s-1", reason=f"SESSION_END_REASON_{reason}")
+    return Response(ended=ended)
+
+
+def refusing():
+    """Return the trailers of a session that the server ends, whatever becomes of its turn."""
+    failed = failure(Kind.REFUSED, "over", code=Code.FAILED_PRECONDITION)
+    return trailer(CallOutcome(call_id="", model_asked="m", result=failed), failed).metadata
 
 
 def answer(call_id, text):
@@ -131,6 +148,81 @@ async def test_a_session_that_ends_without_a_word_leaves_no_turn_waiting():
             await turn.result()
         with pytest.raises(RuntimeError):
             _ = turn.end
+
+
+@pytest.mark.parametrize(
+    ("reason", "error"), [("DRAIN", DrainingError), ("IDLE", UnreachableError), ("AGE", UnreachableError)]
+)
+async def test_a_turn_that_the_server_never_took_says_that_nothing_was_sent(reason, error):
+    async def play(hear, context):
+        await context.write(OPENED)
+        await hear()
+        await context.write(over(reason))
+
+    async with playing(play) as (client, _), client.session("m") as session:
+        turn = await session.turn("a")
+        with pytest.raises(error) as caught:
+            await turn.result()
+        with pytest.raises(error) as too_late:
+            await session.turn("b", call_id="c-2")
+    for failed, call_id in ((caught.value, turn.call_id), (too_late.value, "c-2")):
+        assert (failed.certainty, failed.disposition) == (Certainty.NONE, Disposition.DID_NOT_HAPPEN)
+        assert (failed.call_id, failed.retryable, failed.may_have_generated) == (call_id, True, False)
+
+
+async def test_a_status_about_the_session_is_no_word_of_the_turn_under_way():
+    async def play(hear, context):
+        await context.write(OPENED)
+        call_id = (await hear()).turn.request.call_id
+        await context.write(
+            Response(call_id=call_id, started=completion_pb2.CompletionStarted(call_id=call_id))
+        )
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "over", refusing())
+
+    async with playing(play) as (client, _), client.session("m") as session:
+        turn = await session.turn("a")
+        with pytest.raises(LostContactError) as caught:
+            await turn.result()
+    assert caught.value.may_have_generated
+    assert caught.value.certainty is Certainty.UNKNOWN
+
+
+@pytest.mark.parametrize("round", range(15))
+async def test_a_write_that_comes_too_late_hides_neither_status_nor_messages(round):
+    async def play(hear, context):
+        await context.write(OPENED)
+        await context.write(answer((await hear()).turn.request.call_id, "first"))
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "over", refusing())
+
+    async with playing(play) as (client, _), client.session("m") as session:
+        turns = [await session.turn("a")]
+        with pytest.raises(ModelmeterError) as caught:
+            while True:
+                turns.append(await session.turn("b" * round))
+        assert (await turns[0].result()).text == "first"
+        for turn in turns[1:]:
+            with pytest.raises(LostContactError) as lost:
+                await turn.result()
+            assert lost.value.code is grpc.StatusCode.FAILED_PRECONDITION
+    assert (caught.value.kind, caught.value.code.name) == (ErrorKind.REFUSED, "FAILED_PRECONDITION")
+
+
+async def test_who_writes_while_the_session_is_cancelled_is_not_cancelled_with_it():
+    async def play(_hear, context):
+        await context.write(OPENED)
+        await asyncio.Event().wait()
+
+    async with playing(play) as (client, _):
+        session = await client.open_session("m")
+        asyncio.get_running_loop().call_soon(session.cancel)
+        turns = []
+        with pytest.raises(ModelmeterError):
+            while True:
+                turns.append(await session.turn("x" * 100_000))
+        for turn in turns:
+            with pytest.raises(LostContactError) as caught:
+                await turn.result()
+            assert caught.value.cause is Cause.CALLER
 
 
 async def test_an_error_inside_the_block_cancels_the_session():

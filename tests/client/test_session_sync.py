@@ -10,8 +10,10 @@ import pytest
 
 import modelmeter
 from modelmeter import Cause, LostContactError, ModelmeterError, SessionEndReason, SessionTransport
+from modelmeter.enums import Certainty
+from modelmeter.errors import DrainingError, UnreachableError
 from modelmeter.v1 import completion_pb2, session_pb2
-from tests.client.test_session import ENDED, OPENED, Response, answer, playing
+from tests.client.test_session import ENDED, OPENED, Response, answer, over, playing, refusing
 from tests.support.session_service import MODEL, sessions
 from tests.support.socket_server import Reply, answered
 
@@ -106,6 +108,41 @@ async def test_a_session_that_ends_without_a_word_leaves_no_turn_waiting():
             _ = turn.end
 
     await used(play, use)
+
+
+@pytest.mark.parametrize(("reason", "error"), [("DRAIN", DrainingError), ("IDLE", UnreachableError)])
+async def test_a_turn_that_the_server_never_took_says_that_nothing_was_sent(reason, error):
+    async def play(hear, context):
+        await context.write(OPENED)
+        await hear()
+        await context.write(over(reason))
+
+    def use(session):
+        turn = session.turn("a")
+        with pytest.raises(error) as caught:
+            turn.result()
+        session._reading.join(10)
+        with pytest.raises(error) as too_late:
+            session.turn("b")
+        return caught.value, too_late.value
+
+    failures, _ = await used(play, use)
+    assert [(each.certainty, each.retryable) for each in failures] == [(Certainty.NONE, True)] * 2
+
+
+async def test_a_status_about_the_session_is_no_word_of_the_turn_under_way():
+    async def play(hear, context):
+        await context.write(OPENED)
+        await hear()
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "over", refusing())
+
+    def use(session):
+        with pytest.raises(LostContactError) as caught:
+            session.ask("a")
+        return caught.value
+
+    lost, _ = await used(play, use)
+    assert (lost.certainty, lost.may_have_generated) == (Certainty.UNKNOWN, True)
 
 
 async def test_an_error_inside_the_block_cancels_the_session_and_no_thread_stays():

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -212,16 +212,39 @@ async def test_a_shutdown_ends_the_wait_with_the_providers_error(tmp_path: Path)
     assert (caught.value.kind, caught.value.cause.name) == (ErrorKind.RATE_LIMITED, "DRAIN")
 
 
-async def test_a_halt_ends_the_wait(tmp_path: Path):
+@pytest.mark.parametrize("mode", ["admission", "cut"])
+@pytest.mark.parametrize("shape", ["unary", "stream"])
+async def test_a_halt_of_either_mode_ends_the_wait(
+    tmp_path: Path, shape: Literal["unary", "stream"], mode: str
+):
     async with booked(tmp_path, ["limited"], max_attempts=2, **FOR_EVER) as (service, ledger):
-        asking = asyncio.create_task(service.client.complete(MODEL, "Hi"))
+        asking = asyncio.create_task(ask(service.client, shape, MODEL, "Hi"))
         await waits(ledger)
-        for call in service.engine._inflight.calls:
-            call.halt("an operator has stopped this")  # type: ignore[attr-defined]
-        with pytest.raises(ModelmeterError) as caught:
-            await asking
+        await service.client.ledger.halt("model", MODEL, mode=mode, reason="looping")
+        heard = await asking
         assert requests_of(service) == 1
-    assert caught.value.kind is ErrorKind.HALTED
+    assert heard.kind == "HALTED"
+    assert heard.result.certainty is Certainty.NONE
+
+
+@pytest.mark.parametrize(("fault", "kind"), [("limited", "HALTED"), ("blank", "UNUSABLE")])
+async def test_under_a_halt_that_lets_calls_go_on_none_is_tried_again(tmp_path: Path, fault: str, kind: str):
+    goes_on = asyncio.Event()
+    async with booked(tmp_path, [], max_attempts=3, landed=True, **FOR_EVER) as (service, ledger):
+        failing = reply("anthropic", fault)
+        failing.gate = goes_on
+        service.provider.script([failing])
+        asking = asyncio.create_task(ask(service.client, "unary", MODEL, "Hi"))
+        await service.provider.received(1)
+        await service.client.ledger.halt("model", MODEL, mode="admission")
+        goes_on.set()
+        heard = await asking
+        assert requests_of(service) == 1
+        row = await only_row(ledger)
+    assert heard.kind == kind
+    assert isinstance(heard.result, ModelmeterError)
+    assert not heard.result.retryable
+    assert row.booking.settled_tokens == (ANSWER_TOKENS if kind == "UNUSABLE" else 0)
 
 
 # Time

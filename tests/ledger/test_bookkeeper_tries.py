@@ -5,8 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from modelmeter_server.core.ceilings import Amount
-from modelmeter_server.ledger.commands import CloseServer, PutCeiling
+from modelmeter_server.core.ceilings import Amount, Halt, HaltMode, Scope, Subject
+from modelmeter_server.core.outcomes import Kind
+from modelmeter_server.ledger.commands import Again, CloseServer, PutCeiling, PutHalt
+from modelmeter_server.ledger.replies import Denied
 from tests.support.ledger_orders import (
     HOLD,
     NOTHING_BILLED,
@@ -92,11 +94,16 @@ def test_silence_stays_unsettled_beside_the_answer(ledger):
     assert row.told.certainty == "AT_LEAST"
 
 
+def may_follow(ledger: MemoryLedger, order: Again) -> Kind | bool:
+    (reply,) = tell(ledger, order)
+    return reply.kind if isinstance(reply, Denied) else reply
+
+
 @pytest.mark.parametrize(("room", "may"), [(HOLD.tokens + 35, True), (HOLD.tokens + 34, False)])
 def test_a_ceiling_must_have_room_for_both(ledger, room, may):
     tell(ledger, PutCeiling(ceiling=ceiling(tokens=room)))
     before = row_in(ledger)
-    assert tell(ledger, trying(REF, "UNUSABLE", BLANK, landed=True)) == [may]
+    assert may_follow(ledger, trying(REF, "UNUSABLE", BLANK, landed=True)) is (may or Kind.CEILING)
     assert (row_in(ledger) == before) is not may
 
 
@@ -104,7 +111,7 @@ def test_a_ceiling_must_have_room_for_both(ledger, room, may):
 def test_the_calls_own_ceiling_must_have_it_too(ledger, room, may):
     own = Amount(tokens=0, nano_units=room, currency="USD")
     order = trying(REF, "UNUSABLE", BLANK, landed=True, ceiling=own, bounds_money=True)
-    assert tell(ledger, order) == [may]
+    assert may_follow(ledger, order) is (may or Kind.CEILING)
 
 
 def test_an_attempt_that_cost_nothing_asks_for_no_room(ledger):
@@ -115,7 +122,16 @@ def test_an_attempt_that_cost_nothing_asks_for_no_room(ledger):
 def test_a_server_that_lost_its_lease_tries_nothing_again(ledger):
     ledger.register(NOW + 100 * SECOND)
     ledger.apply([CloseServer(owner=1, at=NOW + 20 * SECOND)], 2)
-    assert tell(ledger, trying(REF, "RATE_LIMITED", NOTHING_BILLED)) == [False]
+    assert may_follow(ledger, trying(REF, "RATE_LIMITED", NOTHING_BILLED)) is Kind.LEDGER_DOWN
+
+
+@pytest.mark.parametrize("mode", list(HaltMode))
+def test_under_a_halt_of_either_mode_nothing_is_tried_again(ledger, mode):
+    about = Subject(REF.call.tenant, Scope.TENANT.value, "")
+    tell(ledger, PutHalt(halt=Halt(subject=about, mode=mode, reason="enough")))
+    before = row_in(ledger)
+    assert may_follow(ledger, trying(REF, "RATE_LIMITED", NOTHING_BILLED)) is Kind.HALTED
+    assert row_in(ledger) == before
 
 
 # A server that dies

@@ -11,8 +11,15 @@ from dataclasses import dataclass
 
 import grpc
 
-from .enums import Cause, Certainty, Disposition, EffectOutcome, ErrorKind, Stage
-from .errors import LostContactError, ModelmeterError, NotConnectedError, RefusedError
+from .enums import Cause, Certainty, Disposition, EffectOutcome, ErrorKind, SessionEndReason, Stage
+from .errors import (
+    DrainingError,
+    LostContactError,
+    ModelmeterError,
+    NotConnectedError,
+    RefusedError,
+    UnreachableError,
+)
 from .events import UsageSnapshot
 from .results import AdditionalUsage, Usage
 from .v1 import error_pb2
@@ -84,6 +91,27 @@ def error_without_outcome(
         if not record.call_id or code is grpc.StatusCode.UNIMPLEMENTED:
             return _nothing_bought(record, code, reason, raw_status)
     return _perhaps_bought(record, code, reason, raw_status)
+
+
+def error_of_unsent_turn(record: CallRecord, reason: SessionEndReason) -> ModelmeterError:
+    """Return the exception for a turn that its session's server never took, because it had ended the session."""
+    is_draining = reason is SessionEndReason.DRAIN
+    error = DrainingError if is_draining else UnreachableError
+    why = "" if reason is SessionEndReason.UNSPECIFIED else f" ({reason})"
+    return error(
+        f"the session was over{why} before the turn was taken, and nothing was sent: open another one",
+        kind=ErrorKind.DRAINING if is_draining else ErrorKind.UNREACHABLE,
+        code=grpc.StatusCode.UNAVAILABLE,
+        cause=Cause.DRAIN if is_draining else Cause.LIMIT,
+        stage=Stage.NOT_WRITTEN,
+        model_asked=record.model,
+        certainty=Certainty.NONE,
+        disposition=Disposition.DID_NOT_HAPPEN,
+        effect_outcome=EffectOutcome.REJECTED,
+        retryable=True,
+        may_have_generated=False,
+        call_id=record.call_id,
+    )
 
 
 def _not_connected(record: CallRecord, code: grpc.StatusCode, detail: str) -> NotConnectedError:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Unpack
 
 import grpc
 import grpc.aio
 
-from ._lost import CallRecord, error_without_outcome
+from ._call_end import CallEnd
+from ._lost import CallRecord, error_of_unsent_turn
 from ._status import error_at_end, error_from_rpc
 from ._turns import CLOSING_SECONDS, SessionProgress, TurnProgress, close_message, turn_message
 from .events import StreamEvent, TextDelta
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from .results import Completion
     from .sessions import SessionEnd
     from .v1.session_pb2 import SessionOpen, SessionOpened
+
+    Call = grpc.aio.StreamStreamCall[SessionRequest, SessionResponse]
+    Messages = AsyncIterator[SessionResponse]
 
 
 class AsyncSessionTurn(TurnProgress):
@@ -59,11 +64,11 @@ class AsyncSessionTurn(TurnProgress):
 class AsyncSession(SessionProgress):
     """A conversation of many turns. Comes from `AsyncClient.session`."""
 
-    def __init__(
-        self, call: grpc.aio.StreamStreamCall[SessionRequest, SessionResponse], opened: SessionOpened
-    ) -> None:
+    def __init__(self, call: Call, messages: Messages, end: CallEnd, opened: SessionOpened) -> None:
         super().__init__(opened)
         self._call = call
+        self._messages = messages
+        self._end_of_call = end
         self._is_closing = False
         self._reading = asyncio.get_running_loop().create_task(self._read())
 
@@ -86,14 +91,10 @@ class AsyncSession(SessionProgress):
         message = turn_message(request, previous_response_id, generate, timeout)
         record = CallRecord(request.call_id, self.model)
         if self._reading.done() or self._is_closing:
-            raise self._failure or error_without_outcome(
-                record, grpc.StatusCode.UNAVAILABLE, "the session is over"
-            )
+            raise self._failure or error_of_unsent_turn(record, self._reason)
         turn = AsyncSessionTurn(record)
         self._turns[request.call_id] = turn
-        try:
-            await self._call.write(message)
-        except (grpc.RpcError, asyncio.InvalidStateError):
+        if not await self._write(message):
             await asyncio.wait((self._reading,))  # which tells every turn what is known
         return turn
 
@@ -123,11 +124,8 @@ class AsyncSession(SessionProgress):
         """
         if not self._is_closing:
             self._is_closing = True
-            try:
-                await self._call.write(close_message(reason, cut=cut))
+            if await self._write(close_message(reason, cut=cut)):
                 await self._call.done_writing()
-            except (grpc.RpcError, asyncio.InvalidStateError):
-                pass  # it is over already
         await asyncio.wait((self._reading,), timeout=CLOSING_SECONDS)
         return self._end
 
@@ -135,56 +133,55 @@ class AsyncSession(SessionProgress):
         """End the session at once, from any task; turns under way raise `LostContactError` with cause CALLER."""
         for turn in self._turns.values():
             turn._record.cancelled = True
+        self._is_closing = True
         self._call.cancel()
+
+    async def _write(self, message: SessionRequest) -> bool:
+        """Send a message; False when the RPC is over."""
+        try:
+            await self._call.write(message)
+        except (grpc.RpcError, asyncio.InvalidStateError):
+            return False
+        except asyncio.CancelledError:
+            # grpc.aio says of an RPC that was cancelled that its caller was.
+            if _is_cancelled_itself():
+                raise
+            return False
+        return True
 
     async def _read(self) -> None:
         """Hand every message to its turn; at the end tell the turns that are still open what is known."""
         try:
-            while True:
-                message = await self._call.read()
-                if not isinstance(message, SessionResponse):
-                    # Also when the RPC failed: read() has no error of its own then.
-                    await self._look_at_end()
-                    return
-                self._route(message)
-        except grpc.RpcError as error:
-            self._fail(error)
+            with contextlib.suppress(grpc.RpcError):  # it comes again as the end of the call
+                async for message in self._messages:
+                    self._route(message)
+            self._fail(await self._end_of_call.error(self._call))
         except asyncio.CancelledError:
-            self._fail(None)
-
-    async def _look_at_end(self) -> None:
-        code = await self._call.code()
-        if code is grpc.StatusCode.OK:
-            self._fail(None)
-            return
-        self._fail(await _error_of(self._call, code))
+            self._fail(None if _is_cancelled_itself() else await self._end_of_call.error(self._call))
 
 
-async def open_session(
-    call: grpc.aio.StreamStreamCall[SessionRequest, SessionResponse], opening: SessionOpen
-) -> AsyncSession:
+async def open_session(call: Call, opening: SessionOpen) -> AsyncSession:
     """Open a session on a call that has begun. Raises a `ModelmeterError` when the server does not."""
     record = CallRecord(model=opening.model)
+    end, messages = CallEnd(call), aiter(call)
+    message: SessionResponse | None = None
     try:
-        await call.write(SessionRequest(open=opening))
-        message = await call.read()
-    except grpc.RpcError as error:
-        raise error_from_rpc(error, record) from error
-    except asyncio.InvalidStateError:
-        message = grpc.aio.EOF
+        # Who is refused unread cannot write, and says so by its status.
+        with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
+            await call.write(SessionRequest(open=opening))
+        with contextlib.suppress(grpc.RpcError):
+            message = await anext(messages, None)
+        if message is not None and message.HasField("opened"):
+            return AsyncSession(call, messages, end, message.opened)
+        error = await end.error(call)
     except asyncio.CancelledError:
         call.cancel()
         raise
-    if isinstance(message, SessionResponse) and message.HasField("opened"):
-        return AsyncSession(call, message.opened)
-    code = await call.code()
-    if code is grpc.StatusCode.OK:
+    if error is None:
         raise error_at_end(record)
-    raise error_from_rpc(await _error_of(call, code), record)
+    raise error_from_rpc(error, record) from error
 
 
-async def _error_of(
-    call: grpc.aio.StreamStreamCall[SessionRequest, SessionResponse], code: grpc.StatusCode
-) -> grpc.aio.AioRpcError:
-    initial, trailing = await call.initial_metadata(), await call.trailing_metadata()
-    return grpc.aio.AioRpcError(code, initial, trailing, details=await call.details())
+def _is_cancelled_itself() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -60,11 +60,20 @@ class _Failed(Protocol):
 
 def error_from_rpc(error: grpc.RpcError, record: CallRecord) -> ModelmeterError:
     """Return the exception for a failed RPC. Raise it `from error`."""
+    return _from_rpc(error, record, is_of_call=True)
+
+
+def error_of_turn(error: grpc.RpcError, record: CallRecord) -> ModelmeterError:
+    """Return the exception for a turn whose session's RPC failed: what the status says of others is no word of it."""
+    return _from_rpc(error, record, is_of_call=False)
+
+
+def _from_rpc(error: grpc.RpcError, record: CallRecord, *, is_of_call: bool) -> ModelmeterError:
     failed = cast(_Failed, error)
     raw_status = _raw_status(failed.trailing_metadata() or ())
     details = _details(raw_status)
     told = _detail(details, error_pb2.ModelError) or record.failed
-    if told is not None and has_outcome(told):
+    if told is not None and has_outcome(told) and (is_of_call or told.call_id == record.call_id):
         return _told(told, record, failed.code(), failed.details() or "", details, raw_status)
     if any(key == FENCE_KEY for key, _ in failed.initial_metadata() or ()):
         record.started = True

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import grpc
 
-from ._lost import CallRecord, error_without_outcome
+from ._lost import CallRecord, error_of_unsent_turn
 from ._status import error_at_end, error_from_rpc
 from ._turns import CLOSING_SECONDS, SessionProgress, TurnProgress, close_message, turn_message
 from .events import StreamEvent, TextDelta
@@ -96,9 +96,7 @@ class Session(SessionProgress):
         turn = SessionTurn(record)
         with self._lock:
             if self._is_over or self._is_closing:
-                raise self._failure or error_without_outcome(
-                    record, grpc.StatusCode.UNAVAILABLE, "the session is over"
-                )
+                raise self._failure or error_of_unsent_turn(record, self._reason)
             self._turns[request.call_id] = turn
             self._outbox.put(message)
         return turn
@@ -140,6 +138,9 @@ class Session(SessionProgress):
         with self._lock:
             for turn in self._turns.values():
                 turn._record.cancelled = True
+            if not self._is_closing:
+                self._is_closing = True
+                self._outbox.put(None)
         self._call.cancel()
 
     def _read(self) -> None:

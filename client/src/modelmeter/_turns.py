@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from . import _wire
-from ._lost import CallRecord
+from ._lost import CallRecord, error_of_unsent_turn
 from ._requests import CompleteOptions, Prompt, complete_request, seconds_to_duration
 from ._results import totals_from, turn_end_from
-from ._status import error_at_end, error_from_rpc, error_from_status
+from ._status import error_at_end, error_from_rpc, error_from_status, error_of_turn
 from ._stream import StreamProgress
-from .enums import BusyPolicy
+from .enums import BusyPolicy, SessionEndReason
 from .sessions import SessionEnd, SessionTotals, TurnEnd
 from .v1.model_service_pb2 import (
     CompleteRequest,
@@ -169,14 +169,23 @@ class SessionProgress:
                 del self._turns[message.call_id]
             turn._hand(message)
 
+    @property
+    def _reason(self) -> SessionEndReason:
+        return SessionEndReason.UNSPECIFIED if self._end is None else self._end.reason
+
     def _fail(self, error: grpc.RpcError | None) -> None:
         """Tell the turns that are still open what is known, at the end of the RPC."""
         if error is not None:
             self._failure = error_from_rpc(error, CallRecord(model=self.model))
         turns, self._turns = self._turns, {}
         for turn in turns.values():
-            record = turn._record
-            turn._hand(error_at_end(record) if error is None else error_from_rpc(error, record))
+            turn._hand(self._failure_of(turn._record, error))
+
+    def _failure_of(self, record: CallRecord, error: grpc.RpcError | None) -> ModelmeterError:
+        if self._end is not None:
+            # Every turn that the server took has ended before the session does.
+            return error_of_unsent_turn(record, self._end.reason)
+        return error_at_end(record) if error is None else error_of_turn(error, record)
 
 
 def turn_message(

@@ -14,7 +14,7 @@ import msgspec
 from modelmeter_server.core.answers import Answer
 from modelmeter_server.core.embeddings import EmbeddingRequest
 from modelmeter_server.core.errors import Failure
-from modelmeter_server.core.outcomes import Cause
+from modelmeter_server.core.outcomes import Cause, Kind
 from modelmeter_server.core.tally import ended_between
 from modelmeter_server.telemetry.log import get_logger
 
@@ -70,6 +70,8 @@ class Attempts:
         """Who is asked, or was last."""
         self.route: Route | None = None
         """Who can be asked, once that is known."""
+        self.is_between = False
+        """One attempt failed, and the next has not begun."""
         self._total: float | None = (
             None  # seconds that all attempts take together at most, if there may be several
         )
@@ -182,10 +184,14 @@ class Attempts:
         following = None if is_over else route.after(own)
         if following is None:
             return so_far
-        holding, asked = self._holding, self._provider.asked()
-        if holding is not None and not await holding.another(so_far, own, self._request, asked):
-            return so_far
-        await self._cut.wait(following.wait)
+        self.is_between = True
+        try:
+            stopped = await self._may_follow(own, so_far)
+            if stopped is not None:
+                return ended_between(so_far, stopped) if stopped.kind is Kind.HALTED else so_far
+            await self._cut.wait(following.wait)
+        finally:
+            self.is_between = False
         if (ended := self._cut.ended_before_sending()) is not None:
             return ended_between(so_far, ended)
         if following.target is self.target:
@@ -194,6 +200,12 @@ class Attempts:
         if isinstance(another, Failure):
             return ended_between(so_far, another) if self._cut else so_far
         return another
+
+    async def _may_follow(self, own: Failure, so_far: Failure) -> Failure | None:
+        """Book the attempt that failed; return why the ledger lets no other one follow."""
+        if self._holding is None:
+            return None
+        return await self._holding.another(so_far, own, self._request, self._provider.asked())
 
     def _has_told(self) -> bool:
         """Say whether a stream has had a delta: one more answer would be spliced to the first."""

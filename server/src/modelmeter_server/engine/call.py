@@ -156,7 +156,11 @@ class Call:
 
     @property
     def is_waiting(self) -> bool:
-        """Say whether it waits for room in this server."""
+        """Say whether it waits for room in this server, or for its next attempt: nothing of it is at a provider."""
+        return self._attempts.is_between or self._is_queued
+
+    @property
+    def _is_queued(self) -> bool:
         return self.entry is not None and self.entry.state is State.WAITING
 
     @property
@@ -314,7 +318,7 @@ class Call:
         if left is not None:
             timer = asyncio.get_running_loop().call_later(left, self.cut, Cause.DEADLINE, LATE)
         try:
-            if self.is_waiting:
+            if self._is_queued:
                 elsewhere = await self._wait_for_room()
                 if elsewhere is not None:
                     return elsewhere

@@ -135,7 +135,8 @@ class Engine:
     def halted(self, halt: Halt) -> int:
         """Cut the calls under way that an operator's halt cuts; return how many there were.
 
-        A halt that lets calls under way go on cuts those that wait for room: they would be refused afterwards.
+        A halt that lets calls under way go on cuts those that wait for room or for their next attempt: they would be
+        refused afterwards.
         """
         concerned = [
             call

@@ -24,7 +24,7 @@ _log = get_logger(__name__)
 
 
 def concerns(halt: Halt, *, tenant: str, run_id: str, model: str, is_waiting: bool = False) -> bool:
-    """Say whether a halt cuts a call of this tenant, run and model; one that waits for room is cut by either mode."""
+    """Say whether a halt cuts a call of this tenant, run and model; either mode cuts one that waits."""
     subject = halt.subject
     if not (is_waiting or halt.mode is HaltMode.CUT) or subject.tenant != tenant:
         return False

@@ -8,7 +8,7 @@ It knows nothing of what is asked, so that every operation can use it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -146,8 +146,8 @@ class Holding:
         failed: Failure,
         request: CompletionRequest | EmbeddingRequest,
         asked: Asked,
-    ) -> bool:
-        """Book an attempt that `failed`; say whether the ledger lets another one follow."""
+    ) -> Failure | None:
+        """Book an attempt that `failed`; return why the ledger lets no other one follow, `None` where it does."""
         order = another(
             so_far,
             failed,
@@ -159,15 +159,16 @@ class Holding:
             earlier=self._earlier,
         )
         try:
-            may: bool = await self._ledger.order(order)
+            reply: Denied | Literal[True] = await self._ledger.order(order)
         except LedgerUnavailable as error:
             _log.warning(
                 "call not tried again: the ledger is down", call_id=self.ref.call.call_id, reason=str(error)
             )
-            return False
-        if not may:
-            _log.info("call not tried again: no ceiling has room for both", call_id=self.ref.call.call_id)
-        return may
+            return failure(Kind.LEDGER_DOWN, DOWN, cause=Cause.LIMIT)
+        if not isinstance(reply, Denied):
+            return None
+        _log.info("call not tried again", call_id=self.ref.call.call_id, reason=reply.message)
+        return denial(reply, now())
 
     async def settle(self, outcome: CallOutcome, asked: Asked, *, landing: str = "") -> bool:
         """Book the outcome; say whether that is durable. If not, it is booked when the database is back."""

@@ -116,8 +116,8 @@ def _admit(books: Books, order: Reserve, row: CallRow | None, *, generation: int
     model = order.model
     if row is not None and not is_new:
         run_id, model = row.run_id, row.model
-    if halted := _halted(books, order.call.tenant, run_id, model):
-        return halted
+    if stopped := halted(books, order.call.tenant, run_id, model):
+        return stopped
     bounds = bounds_for(books, order, model, run_id, None if is_new else row)
     hold = order.hold
     if bounds:
@@ -149,7 +149,8 @@ def _admitted(row: CallRow, books: Books | None = None, at: int = 0) -> Admitted
     )
 
 
-def _halted(books: Books, tenant: str, run_id: str, model: str) -> Denied | None:
+def halted(books: Books, tenant: str, run_id: str, model: str) -> Denied | None:
+    """Return why an operator's halt lets nothing be sent; `None` where none stands."""
     if tenant not in books.governed:
         return None
     for subject in books.subjects_of(tenant, run_id, model):

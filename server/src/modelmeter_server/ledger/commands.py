@@ -72,10 +72,11 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Again(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Book an attempt that failed, because another one is to follow. Reply: whether it may.
+    """Book an attempt that failed, because another one is to follow. Reply: True, or `Denied`.
 
     What it cost or may have cost stays booked, beside what is held for the next one. Without room for both under every
-    ceiling the reply is False and nothing is changed: the call ends with what it has.
+    ceiling, under a halt of either mode, and for a server that lost its lease the reply is `Denied` and nothing is
+    changed: the call ends with what it has.
     """
 
     ref: CallRef

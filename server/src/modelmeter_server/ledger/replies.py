@@ -62,7 +62,7 @@ class UnderWay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Denied(msgspec.Struct, frozen=True, kw_only=True):
-    """The call may not be sent."""
+    """The call may not be sent, or not once more."""
 
     kind: Kind
     """CEILING, HALTED, DIVERGED, CALL_ID_CONFLICT, OUTCOME_GONE, REPLAY_MISS, REFUSED (a money ceiling on a model

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from modelmeter_server.core.ceilings import Scope, Subject, Window
 from modelmeter_server.core.journal import CallState
+from modelmeter_server.core.outcomes import Kind
 from modelmeter_server.core.reservation import MOST_TOKENS
 from modelmeter_server.core.settlement import Booking, add, book, together
 
+from .admission import halted
 from .progress import in_told_currency, left_by_attempts, row_of
+from .replies import Denied
 from .room import Bound, bounds_of_row
 from .rows import Carried, Figures, Tried
 from .spending import entry_of
@@ -22,17 +25,23 @@ if TYPE_CHECKING:
     from .rows import CallRow
 
 
-def again(books: Books, order: Again) -> bool:
-    """Book an attempt that failed, and say whether another one may follow it."""
+_FENCED = Denied(kind=Kind.LEDGER_DOWN, message="this server's lease was lost")
+_FULL = Denied(kind=Kind.CEILING, message="no ceiling has room for what it cost and for another attempt")
+
+
+def again(books: Books, order: Again) -> Literal[True] | Denied:
+    """Book an attempt that failed, and say that another one may follow it, or why not; nothing is booked then."""
     row = row_of(books, order.ref)
     if row is None or row.state > CallState.DISPATCHED or books.is_fenced(order.ref.owner):
-        return False
+        return _FENCED
     if row.tried is not None and order.number <= row.tried.number:
         return True  # the order was carried out before, and nobody heard
+    if stopped := halted(books, row.tenant, row.run_id, row.model):
+        return stopped
     hold = in_told_currency(row.hold, order.figures)
     left = add(book(hold, order.figures, order.end), left_by_attempts(hold, order.attempts))
     if not _has_room(books, order, row, left):
-        return False
+        return _FULL
     before = entry_of(row)
     row.hold = hold
     carried = row.carried or Carried()
