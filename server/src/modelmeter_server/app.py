@@ -20,6 +20,7 @@ from .drivers.http import OPEN_GATE, EgressGate, Endpoint
 from .drivers.http_driver import HttpDriver
 from .drivers.key_set_source import KeySetAddress, KeySetFile
 from .drivers.keys import FixedKey, KeyCommand, KeyFile, KeyRing
+from .drivers.known_secrets import SECRET_CHANGES
 from .drivers.webhook import Webhook
 from .drivers.wire_formats import wire_format
 from .engine.admission import Admission
@@ -163,7 +164,10 @@ class App:
                 None if settings.identity is None else make_authenticator(settings.identity, self.egress)
             )
         redaction = redaction_of(
-            settings.telemetry.redaction, _secrets(settings) + _secrets(self.settings), self._living_secrets
+            settings.telemetry.redaction,
+            _secrets(settings) + _secrets(self.settings),
+            self._living_secrets,
+            SECRET_CHANGES.count,
         )
         # Then it takes the place of the old, between two steps of the loop. Nothing here may fail or wait.
         # Whatever else depends on settings is told of the new ones here, by a `reconfigure` of its own.
@@ -292,7 +296,7 @@ def make_telemetry(settings: Settings, living: Callable[[], Iterable[str]] = tup
     return Telemetry(
         bus=EventBus(recent=told.recent_events, waiting=told.waiting_events, watchers=told.max_watchers),
         meters=Meters(told.max_series),
-        redaction=redaction_of(told.redaction, _secrets(settings), living),
+        redaction=redaction_of(told.redaction, _secrets(settings), living, SECRET_CHANGES.count),
         sampling=sampling_of(told.sampling),
         payloads=told.tool_payloads,
         old_names=told.old_names,
@@ -318,7 +322,7 @@ def make_exporters(
         prometheus_host=host.strip("[]"),
         prometheus_port=int(port or 0),
     )
-    redaction = redaction_of(told.redaction, _secrets(settings), living)
+    redaction = redaction_of(told.redaction, _secrets(settings), living, SECRET_CHANGES.count)
     return Exporters(telemetry, exports, redaction, old_names=told.old_names)
 
 

@@ -166,11 +166,14 @@ def sampling_of(settings: SamplingSettings) -> Sampling:
 
 
 def redaction_of(
-    settings: RedactionSettings, secrets: tuple[str, ...], living: Callable[[], Iterable[str]] = tuple
+    settings: RedactionSettings,
+    secrets: tuple[str, ...],
+    living: Callable[[], Iterable[str]] = tuple,
+    changes: Callable[[], int] = int,
 ) -> Redaction:
     """Return the rules by which events are redacted.
 
-    `secrets` are the deployment's own, `living` tells those that change while it runs.
+    `secrets` are the deployment's own, `living` tells those that change while it runs, `changes` how often they did.
     """
     key = settings.hash_key_env
     return Redaction(
@@ -180,4 +183,5 @@ def redaction_of(
         hash_key=key.reveal().encode() if key is not None else b"",
         secrets=secrets,
         living=living,
+        changes=changes,
     )
