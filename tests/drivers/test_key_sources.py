@@ -99,7 +99,15 @@ async def test_a_long_line_of_keys_is_remembered_only_so_far(kept):
     for number in range(20):
         replace(path, f"sk-{number}")
         source.current()
-    assert source.known == ("sk-19", *(f"sk-{number}" for number in range(11, 19)))
+    assert source.known == tuple(f"sk-{number}" for number in range(19, 10, -1))
+
+
+async def test_two_keys_that_take_turns_push_out_none_before_them(kept):
+    source, path, _ = kept
+    for number in range(20):
+        replace(path, f"sk-{number % 2}")
+        source.current()
+    assert source.known == ("sk-1", "sk-0", "sk-one")
 
 
 async def test_a_fixed_key_stays():

@@ -17,6 +17,7 @@ from modelmeter_server.rpc.authorization import ADMIN_SERVICE, HEALTH_SERVICE, c
 from modelmeter_server.rpc.reflection import NAMES
 from modelmeter_server.telemetry.log import configure_logging, get_logger
 from tests.support.identities import Issuer, bearer, every_method, gated
+from tests.support.odd_certificates import OddAuthority
 from tests.support.running_server import MODEL, Details, asking, read_all, streaming
 
 METHODS = every_method()
@@ -210,6 +211,8 @@ async def test_a_known_algorithm_by_another_name_opens_nothing(tmp_path):
 
 def test_names_of_a_certificate_keep_their_sort():
     """A DNS name that looks like an address of SPIFFE, or a common name like a DNS name, is no other sort of name."""
-    properties = {"peer_dns": [b"spiffe://a"], "x509_common_name": [b"agent"], "peer_uri": [b"spiffe://b"]}
-    assert certificate_names(properties) == ["uri:spiffe://b", "dns:spiffe://a", "cn:agent"]
-    assert certificate_names({}) == []
+    pem, _ = OddAuthority().issue(("dns", b"spiffe://a"), ("uri", b"spiffe://b"), common=("agent",))
+    properties = {"x509_pem_cert": [pem], "peer_dns": [b"elsewhere"], "x509_common_name": [b"elsewhere"]}
+    assert certificate_names(properties) == ("uri:spiffe://b", "dns:spiffe://a", "cn:agent")
+    assert certificate_names({}) == ()
+    assert certificate_names({"x509_pem_cert": [b"nothing"]}) == ()

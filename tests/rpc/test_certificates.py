@@ -21,6 +21,7 @@ from modelmeter_server.rpc.server import RpcServer
 from modelmeter_server.telemetry.observation import Telemetry
 from tests.support.certificates import trusting, unshared, write_server
 from tests.support.identities import TENANTS, bearer, every_method
+from tests.support.odd_certificates import OddAuthority
 from tests.support.running_server import MODEL, Memory, asking, read_all
 from tests.support.scripted_driver import ScriptedDriver, answering
 
@@ -215,3 +216,35 @@ async def test_an_authority_that_is_none_stops_the_start(tmp_path, authorities):
     with pytest.raises(ListenError, match=r"clients\.pem"):
         async with serving_tls(files):
             raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("names", "common"),
+    [
+        ([("dns", b"agent.acme.test\0.elsewhere.test")], ()),
+        ([("dns", b"agent.acme.test\n")], ()),
+        ([("dns", b"\xe4gent.test"), ("dns", b"agent.acme.test")], ()),
+        ([("uri", b"spiffe://acme.test/agent\0/else")], ()),
+        ([("email", b"operator")], ()),
+        ([("uri", b"operator"), ("dns", b"cn:operator")], ()),
+        ([], ("operator\0.elsewhere.test",)),
+        ([], ("elsewhere", "operator")),
+        ([], ("dns:agent.acme.test",)),
+        ([], ()),
+    ],
+)
+async def test_a_name_that_only_begins_like_a_tenants_or_is_of_another_sort_opens_nothing(
+    tmp_path, authorities, names, common
+):
+    servers, _ = authorities
+    clients = OddAuthority()
+    files = write_server(tmp_path, servers)
+    files = TlsFiles(files.certificate, files.key, tmp_path / "odd.pem")
+    (tmp_path / "odd.pem").write_bytes(clients.pem)
+    roots = servers.cert_pem.bytes()
+    async with serving_tls(files, by_certificate()) as address:
+        chain, key = clients.issue(*names, common=common)
+        odd = grpc.ssl_channel_credentials(roots, key, chain)
+        assert await handshake(address, odd) is grpc.StatusCode.UNAUTHENTICATED
+        chain, key = clients.issue(("dns", b"other.test"), ("dns", b"agent.acme.test"), common=("x",))
+        assert await handshake(address, grpc.ssl_channel_credentials(roots, key, chain)) is OK

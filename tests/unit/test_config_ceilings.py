@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import trustme
 
 from modelmeter_server.config import ConfigError, load
 from modelmeter_server.core.ceilings import Subject, Window, WindowKind
+from tests.support.certificates import write_server
 
 START = """
 [providers.p]
@@ -119,3 +121,36 @@ def test_the_embedded_provider_alone_may_be_served_to_anybody(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     settings = load(None, {"MODELMETER_LISTEN": "0.0.0.0:1", "MODELMETER_ALLOW_INSECURE": "true"})
     assert settings.server.listen == ("0.0.0.0:1",)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ('scope = "modle", name = "a", tokens = 1', 'tokens = 1, scope = "modle", name = "b"'),
+        ('window = "week", tokens = 1', 'window = "year", tokens = 2'),
+        ('money = "1", currency = "usd"', 'money = "1", currency = "usd", scope = 5'),
+        ('scope = "run", nmae = "a", tokens = 1', 'scope = "run", nmae = "b", tokens = 1'),
+        ('scope = "model", tokens = 1', 'scope = "model", tokens = 1'),
+    ],
+)
+def test_ceilings_that_cannot_be_read_are_not_told_to_be_there_twice(read, pair):
+    found = read(f"{START}ceilings = [{{ {pair[0]} }}, {{ {pair[1]} }}]")
+    assert "ceilings[0]" in found
+    assert "ceilings[1]" in found
+    assert "twice" not in found
+    assert "is there twice" in read(
+        f"{START}ceilings = [{{ {pair[0]} }}, {{ tokens = 1 }}, {{ tokens = 2 }}]"
+    )
+
+
+def test_the_private_listener_lets_no_strangers_in_unless_that_is_said(read, tmp_path):
+    """Whoever reaches it would be an admin."""
+    write_server(tmp_path, trustme.CA())
+    start = (
+        '[providers.p]\nkind = "replay"\nallow_direct_models = true\n[server]\nprivate_listen = "0.0.0.0:9"\n'
+        'tls = { certificate = "server.pem", key = "server.key" }\n'
+    )
+    assert "server.private_listen: other machines can reach 0.0.0.0:9" in read(start)
+    for said in ("allow_anonymous", "private_allow_insecure"):
+        assert read(f"{start}{said} = true").server.private_listen == "0.0.0.0:9"
+    assert read(start.replace("0.0.0.0", "127.0.0.1")).server.private_listen == "127.0.0.1:9"

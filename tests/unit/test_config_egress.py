@@ -100,3 +100,54 @@ def test_the_token_endpoint_of_a_service_account_is_judged(mistakes, tmp_path):
 def test_the_built_in_configuration_connects_nowhere_and_is_not_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert load(None, {}).egress is None
+
+
+ODD = (
+    "h:port",
+    "http://h:99999",
+    "https://[::1",
+    "http://h x",
+    "unix:/run/c",
+    "dns:///h:4317",
+    "//h:1",
+    "https://",
+)
+
+
+@pytest.mark.parametrize("gate", ["", '[egress]\nallow = ["api.anthropic.com"]\n'])
+@pytest.mark.parametrize("address", ODD)
+def test_what_is_no_address_is_a_mistake_and_no_crash(mistakes, gate, address):
+    places = {
+        "telemetry.otlp.endpoint": f'[telemetry.otlp]\nendpoint = "{address}"',
+        "ledger.webhook_url": f'[ledger]\nwebhook_url = "{address}"',
+        "identity.jwt.jwks_url": (
+            f'[identity.jwt]\nissuer = "i"\naudience = "a"\njwks_url = "{address}"\n[tenants.t]'
+        ),
+        "providers.b.base_url": f'[providers.b]\nkind = "anthropic"\napi_key_env = "J"\nbase_url = "{address}"',
+        "providers.b.proxy": f'[providers.b]\nkind = "anthropic"\napi_key_env = "J"\nproxy = "{address}"',
+    }
+    for where, text in places.items():
+        assert f" {where}: " in mistakes(f"{PROVIDER}{gate}{text}")
+
+
+@pytest.mark.parametrize("address", ["http://u:p@h:1", "h:1/path", "https://h:1?x", "dns://h/evil.test:1"])
+def test_a_collector_is_a_host_and_a_port(mistakes, address):
+    assert " telemetry.otlp.endpoint: " in mistakes(f'{PROVIDER}[telemetry.otlp]\nendpoint = "{address}"')
+
+
+@pytest.mark.parametrize(
+    "address", ["c.test", "c.test:4317", "[::1]:4317", "http://c.test:4317/", "https://c.test"]
+)
+def test_a_collector_may_be_named_without_its_scheme(mistakes, address):
+    assert mistakes(f'{PROVIDER}[telemetry.otlp]\nendpoint = "{address}"') == ""
+
+
+@pytest.mark.parametrize("address", ["https://h:port/", "https://[::1", "https://h:99999"])
+def test_a_token_endpoint_that_is_no_address_is_a_mistake_and_no_crash(mistakes, tmp_path, address):
+    account = {"type": "service_account", "token_uri": address, "client_email": "e", "private_key": "k"}
+    (tmp_path / "account.json").write_text(json.dumps(account))
+    text = (
+        '[providers.b]\nkind = "gemini"\nbase_url = "https://api.anthropic.com"\nallow_direct_models = true\n'
+        'credentials = "google"\ncredentials_file = "account.json"\n[egress]\nallow = ["api.anthropic.com"]'
+    )
+    assert "providers.b.credentials_file: names an address" in mistakes(f"{PROVIDER}{text}")

@@ -62,6 +62,16 @@ def test_no_key_is_read_where_the_file_is_only_checked(read):
     ("lines", "words"),
     [
         ("", "has no key"),
+        ('api_key_envs = ["A", "B", "A"]', "providers.p.api_key_envs: names a key that is there already"),
+        (
+            'api_keys = [{ env = "A" }, { env = "A" }]',
+            "providers.p.api_keys[1].env: names a key that is there already",
+        ),
+        ('api_keys = [{ file = "key" }, { env = "A" }, { file = "./key" }]', "api_keys[2].file: names a key"),
+        (
+            'api_keys = [{ command = ["sh"] }, { command = ["sh"], ttl = 9 }]',
+            "api_keys[1].command: names a key",
+        ),
         ('api_key_env = "A"\napi_key_file = "key"', "providers.p.api_key_file: there are two sources"),
         ('api_key_env = "A"\napi_keys = [{ env = "B" }]', "providers.p.api_keys: there are two sources"),
         ('api_key_env = "MISSING"', "the environment variable MISSING is not set"),
@@ -100,3 +110,12 @@ def test_what_is_no_source_of_keys_is_a_mistake_that_shows_none(read, lines, wor
 
 def test_settings_with_a_command_show_no_argument(read):
     assert "hunter2" not in repr(read('api_key_command = ["sh", "--password=hunter2"]'))
+
+
+def test_a_source_that_is_named_twice_is_told_also_where_the_file_is_only_checked(read):
+    with pytest.raises(ConfigError, match="is there already"):
+        read('api_keys = [{ env = "A" }, { env = "A" }]', read_keys=False)
+
+
+def test_one_program_with_other_arguments_is_another_source(read):
+    assert len(read('api_keys = [{ command = ["sh", "-c", "1"] }, { command = ["sh", "-c", "2"] }]')) == 2

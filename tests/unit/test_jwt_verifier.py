@@ -235,3 +235,14 @@ def test_keys_that_cannot_be_trusted_are_left_out():
         None,
     ]
     assert parse_keys(json.dumps({"keys": rest}).encode()) == {}
+
+
+async def test_an_end_that_no_clock_will_see_is_no_fault_of_ours(issuer):
+    assert (await issuer.verifier().vouch(issuer.token(exp=10**400))).expires_at == float("inf")
+
+
+@pytest.mark.parametrize("keys", ['"none"', "{}", "null", "7"])
+def test_keys_that_are_no_list_are_no_key_set(keys):
+    """A set that holds nothing takes everybody's key away; a document of another shape must not pass for one."""
+    with pytest.raises(KeySetError):
+        parse_keys(f'{{"keys": {keys}}}'.encode())

@@ -7,6 +7,7 @@ import os
 import stat
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from modelmeter_server.core.tokens import (
     token_id_of,
     token_text,
 )
+from modelmeter_server.drivers.file_watch import FileWatch
 from modelmeter_server.identity import token_file
 from modelmeter_server.identity.token_file import NoSuchToken, TokenEnded, TokenFile, TokenFileError
 
@@ -129,6 +131,60 @@ def test_changes_of_several_at_once_all_count(tmp_path):
     for thread in threads:
         thread.join()
     assert len(TokenFile(path).records()) == 30
+
+
+def test_of_two_changes_at_once_the_later_one_is_known_last(tmp_path, monkeypatch):
+    """A revocation counts at once, also where another change has just been written by another thread."""
+    tokens = TokenFile(tmp_path / "tokens.json")
+    ids = [tokens.create("acme")[0].token_id for _ in range(2)]
+    second = threading.Thread(target=tokens.revoke, args=(ids[1],))
+    changed = FileWatch.changed
+    slow = threading.current_thread()
+
+    def changed_slowly(watch: FileWatch) -> bool:
+        if threading.current_thread() is slow and second.ident is None:
+            second.start()
+            second.join(0.3)  # as far as it gets before this thread goes on
+        return changed(watch)
+
+    monkeypatch.setattr(FileWatch, "changed", changed_slowly)
+    tokens.revoke(ids[0])
+    second.join()
+    assert [tokens.find(each).state(time.time()) for each in ids] == [TokenState.REVOKED] * 2  # type: ignore[union-attr]
+
+
+def test_what_was_read_before_a_change_does_not_take_its_place(tmp_path, monkeypatch):
+    monkeypatch.setattr(token_file, "LOOK_SECONDS", 0.0)
+    tokens = TokenFile(tmp_path / "tokens.json")
+    token_id = tokens.create("acme")[0].token_id
+    read = token_file._read
+    slow = threading.current_thread()
+
+    def read_slowly(path: Path) -> list[TokenRecord]:
+        found = read(path)
+        if threading.current_thread() is slow:
+            change = threading.Thread(target=tokens.revoke, args=(token_id,))
+            change.start()
+            change.join()
+        return found
+
+    monkeypatch.setattr(token_file, "_read", read_slowly)
+    tokens.find(token_id)
+    monkeypatch.setattr(token_file, "_read", read)
+    monkeypatch.setattr(token_file, "LOOK_SECONDS", 60.0)
+    assert tokens.find(token_id).state(time.time()) is TokenState.REVOKED  # type: ignore[union-attr]
+
+
+def test_a_file_that_is_gone_is_not_replaced_by_one_with_a_single_token(tmp_path):
+    tokens = TokenFile(tmp_path / "tokens.json")
+    kept = tokens.create("acme")[0].token_id
+    aside = (tmp_path / "tokens.json").rename(tmp_path / "aside")
+    with pytest.raises(TokenFileError, match="is gone"):
+        tokens.create("other")
+    assert tokens.find(kept) is not None
+    aside.rename(tmp_path / "tokens.json")
+    tokens.create("other")
+    assert len(TokenFile(tmp_path / "tokens.json").records()) == 2
 
 
 def test_a_change_of_another_process_is_seen_at_the_next_look(tmp_path, monkeypatch):

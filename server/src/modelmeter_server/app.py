@@ -12,6 +12,7 @@ from .config.settings import NO_LEDGER
 from .config.telemetry import redaction_of
 from .drivers.http import EgressGate
 from .drivers.http_driver import HttpDriver
+from .drivers.known_secrets import SECRET_CHANGES
 from .drivers.webhook import Webhook
 from .engine.admission import Admission
 from .engine.declared_ceilings import declare
@@ -149,6 +150,7 @@ class App:
             settings.telemetry.redaction,
             fixed_secrets(settings) + fixed_secrets(self.settings),
             self._living_secrets,
+            SECRET_CHANGES.count,
         )
         # Then it takes the place of the old, between two steps of the loop. Nothing here may fail or wait.
         # Whatever else depends on settings is told of the new ones here, by a `reconfigure` of its own.

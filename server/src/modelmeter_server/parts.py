@@ -15,6 +15,7 @@ from .drivers.http import OPEN_GATE, EgressGate, Endpoint
 from .drivers.http_driver import HttpDriver
 from .drivers.key_set_source import KeySetAddress, KeySetFile
 from .drivers.keys import FixedKey, KeyCommand, KeyFile, KeyRing
+from .drivers.known_secrets import SECRET_CHANGES
 from .drivers.wire_formats import wire_format
 from .engine.catalog import Catalog
 from .identity.authenticator import CallerAuthenticator
@@ -55,7 +56,7 @@ def make_telemetry(settings: Settings, living: Callable[[], Iterable[str]] = tup
     return Telemetry(
         bus=EventBus(recent=told.recent_events, waiting=told.waiting_events, watchers=told.max_watchers),
         meters=Meters(told.max_series),
-        redaction=redaction_of(told.redaction, fixed_secrets(settings), living),
+        redaction=redaction_of(told.redaction, fixed_secrets(settings), living, SECRET_CHANGES.count),
         sampling=sampling_of(told.sampling),
         payloads=told.tool_payloads,
         old_names=told.old_names,
@@ -81,7 +82,7 @@ def make_exporters(
         prometheus_host=host.strip("[]"),
         prometheus_port=int(port or 0),
     )
-    redaction = redaction_of(told.redaction, fixed_secrets(settings), living)
+    redaction = redaction_of(told.redaction, fixed_secrets(settings), living, SECRET_CHANGES.count)
     return Exporters(telemetry, exports, redaction, old_names=told.old_names)
 
 

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from modelmeter_server.core.egress import DEFAULT_PORTS, Egress, parse_entry
+from modelmeter_server.drivers.http.endpoint import check_web_address
+
+from .telemetry import collector_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -45,12 +48,18 @@ def check_addresses(root: Table, settings: Settings) -> None:
         table = root
         for name in path:
             table = table.table(name)
+        where = key if key in table else None
+        try:
+            check_web_address(address)
+        except ValueError as error:
+            table.mistake(where, "names an address that none can connect to", str(error))
+            continue
         parts = urlsplit(address)
         port = parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
         host = parts.hostname or ""
         if not settings.egress.allows(parts.scheme, host, port):
             fix = f'add "{_entry(parts.scheme, host, port)}" to egress.allow, if it may be connected to'
-            table.mistake(key if key in table else None, f"{host}:{port} is not on the list of egress", fix)
+            table.mistake(where, f"{host}:{port} is not on the list of egress", fix)
 
 
 def _entry(scheme: str, host: str, port: int) -> str:
@@ -72,10 +81,7 @@ def _addresses(settings: Settings) -> Iterator[Place]:
     if settings.ledger.webhook_url:
         yield ("ledger",), "webhook_url", settings.ledger.webhook_url
     if settings.telemetry.otlp.endpoint:
-        otlp = settings.telemetry.otlp
-        scheme = "http" if otlp.insecure else "https"
-        address = otlp.endpoint if "://" in otlp.endpoint else f"{scheme}://{otlp.endpoint}"
-        yield ("telemetry", "otlp"), "endpoint", address
+        yield ("telemetry", "otlp"), "endpoint", collector_address(settings.telemetry.otlp)
     jwt = settings.identity.jwt if settings.identity is not None else None
     if jwt is not None and jwt.jwks_url is not None:
         yield ("identity", "jwt"), "jwks_url", jwt.jwks_url

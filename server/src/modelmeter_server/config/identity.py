@@ -10,6 +10,7 @@ import msgspec
 
 from modelmeter_server.core.requests import Sensitivity
 from modelmeter_server.core.tenants import ANY_MODEL, Tenant
+from modelmeter_server.drivers.http.endpoint import check_web_address
 from modelmeter_server.identity.jwt_verifier import JwtRules
 from modelmeter_server.identity.key_set import KeySetError, parse_keys
 from modelmeter_server.identity.token_file import TokenFile, TokenFileError
@@ -92,12 +93,15 @@ def check_strangers(root: Table, server: ServerSettings, identity: IdentitySetti
     """Note addresses on which everybody would be an admin although nobody said that this is meant."""
     if identity is not None or "identity" in root or server.allow_anonymous:
         return
-    if server.tls is None and not server.allow_insecure:
-        return  # such an address is a mistake already
-    for address in server.listen:
+    has_tls = server.tls is not None
+    listeners = [("listen", address) for address in server.listen if has_tls or server.allow_insecure]
+    # One in the clear is either shielded, as `private_allow_insecure` says, or a mistake already.
+    if has_tls and server.private_listen and not server.private_allow_insecure:
+        listeners.append(("private_listen", server.private_listen))
+    for key, address in listeners:
         if not is_loopback(address):
             root.table("server").mistake(
-                "listen",
+                key,
                 f"other machines can reach {address}, and without [identity] everybody there is an admin",
                 "add [identity], or allow_anonymous = true if something else decides who gets here",
             )
@@ -225,12 +229,13 @@ def _read_url(table: Table) -> str | None:
     if url is None:
         return None
     try:
+        check_web_address(url)
         parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
     except ValueError:
-        parts, host, port = urlsplit(""), "", None
+        parts = urlsplit("")
+    host, port = parts.hostname or "", parts.port
     local = parts.scheme == "http" and is_loopback(f"{host}:{port or 80}")
-    if not host or not (parts.scheme == "https" or local) or parts.username or parts.fragment:
+    if not (parts.scheme == "https" or local) or parts.username or parts.fragment:
         problem = "is no https address: whoever can change the keys on their way can be anybody"
         table.mistake("jwks_url", problem, "write https://HOST/PATH, without a user name")
     return url

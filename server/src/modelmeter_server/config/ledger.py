@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from modelmeter_server.drivers.http.endpoint import check_web_address
 from modelmeter_server.ledger.storage import DURABILITIES, check_url
 
 from .settings import NO_LEDGER, LedgerSettings
@@ -65,6 +66,10 @@ def _seconds(table: Table, key: str, default: float, *, least: float, most: floa
 
 def _read_webhook(table: Table) -> str:
     url = table.text("webhook_url") or ""
-    if url and not url.startswith(("https://", "http://")):
-        table.mistake("webhook_url", "is not a web address", "write https://HOST/PATH")
+    try:
+        if url:
+            check_web_address(url)
+    except ValueError as error:
+        table.mistake("webhook_url", "is not a web address", f"{error}: write https://HOST/PATH")
+        return ""
     return url

@@ -66,6 +66,11 @@ class Table:
         """Return the value as it stands in the file, to tell which type it is; reading it is another's business."""
         return self._values.get(key)
 
+    @property
+    def mistakes_noted(self) -> int:
+        """Return how many mistakes of the whole document were noted so far: a reader adds to them, or does not."""
+        return len(self._mistakes)
+
     def mistake(self, key: str | None, problem: str, fix: str) -> None:
         """Note a mistake at a key of this table, or at the table itself."""
         self._mistakes.add(self.path if key is None else self._place(key), problem, fix)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import re
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from modelmeter_server.core.events import Family
 from modelmeter_server.core.redaction import Redaction, ToolRule, compiled
 from modelmeter_server.core.sampling import Sampling
+from modelmeter_server.drivers.http.endpoint import check_web_address
 
 from .addresses import check_address
 from .secret import Secret
@@ -125,8 +127,26 @@ def _read_otlp(table: Table) -> OtlpSettings:
         metrics=table.flag("metrics", default=default.metrics),
         service_name=table.text("service_name") or default.service_name,
     )
+    if endpoint and not table.checked("endpoint", collector_address(settings), _check_collector):
+        settings = OtlpSettings()
     table.close()
     return settings
+
+
+def collector_address(settings: OtlpSettings) -> str:
+    """Return the collector's address with its scheme, which may be left out."""
+    if "://" in settings.endpoint:
+        return settings.endpoint
+    return f"{'http' if settings.insecure else 'https'}://{settings.endpoint}"
+
+
+def _check_collector(address: str) -> None:
+    check_web_address(address)
+    parts = urlsplit(address)
+    if parts.username is not None or parts.path not in ("", "/") or parts.query or parts.fragment:
+        # gRPC's own forms of an address, among them those that lead elsewhere, stand in such places.
+        message = "it is the address of a gRPC receiver: write http://HOST:PORT or https://HOST:PORT"
+        raise ValueError(message)
 
 
 def _read_prometheus(table: Table) -> PrometheusSettings:
@@ -166,11 +186,14 @@ def sampling_of(settings: SamplingSettings) -> Sampling:
 
 
 def redaction_of(
-    settings: RedactionSettings, secrets: tuple[str, ...], living: Callable[[], Iterable[str]] = tuple
+    settings: RedactionSettings,
+    secrets: tuple[str, ...],
+    living: Callable[[], Iterable[str]] = tuple,
+    changes: Callable[[], int] = int,
 ) -> Redaction:
     """Return the rules by which events are redacted.
 
-    `secrets` are the deployment's own, `living` tells those that change while it runs.
+    `secrets` are the deployment's own, `living` tells those that change while it runs, `changes` how often they did.
     """
     key = settings.hash_key_env
     return Redaction(
@@ -180,4 +203,5 @@ def redaction_of(
         hash_key=key.reveal().encode() if key is not None else b"",
         secrets=secrets,
         living=living,
+        changes=changes,
     )

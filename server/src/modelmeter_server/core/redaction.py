@@ -78,6 +78,8 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True):
     """The deployment's own secrets, taken out wherever they stand."""
     living: Callable[[], Iterable[str]] = tuple
     """Tells those that change: the providers' keys of now and of before."""
+    changes: Callable[[], int] = int
+    """Tells how often those have changed: a text that was cleaned before may hold one that was none then."""
     payload_bytes: int = PAYLOAD_BYTES
 
     def __repr__(self) -> str:

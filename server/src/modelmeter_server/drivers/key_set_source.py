@@ -43,7 +43,7 @@ class KeySetAddress:
                 transport=transport, follow_redirects=False, trust_env=False
             ) as client:
                 answer = await client.get(self._url, headers={"accept": "application/json"})
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             message = f"{type(error).__name__}"
             raise KeySetUnavailable(message) from None
         if answer.status_code != httpx.codes.OK:

@@ -6,6 +6,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from .known_secrets import SECRET_CHANGES
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -45,3 +47,4 @@ class Renewal(Generic[T]):
     async def _run(self) -> None:
         self._begun_at = time.monotonic()
         self.value = await asyncio.to_thread(self._fetch)
+        SECRET_CHANGES.note()

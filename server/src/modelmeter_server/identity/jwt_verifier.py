@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import jwt
@@ -70,7 +71,7 @@ class JwtVerifier:
         if not isinstance(tenant, str) or not tenant:
             message = f'the token names no tenant: the claim "{self._rules.tenant_claim}" is missing'
             raise NotAuthenticated(message, subject=subject)
-        return Vouched(tenant, subject, float(claims["exp"]) + self._rules.leeway)
+        return Vouched(tenant, subject, _seconds(claims["exp"]) + self._rules.leeway)
 
     def _claims(self, token: str, key: jwt.PyJWK) -> dict[str, Any]:
         try:
@@ -90,6 +91,14 @@ class JwtVerifier:
             raise NotAuthenticated(reason) from None
         except (ValueError, TypeError, OverflowError, RecursionError):
             raise NotAuthenticated(_BAD) from None
+
+
+def _seconds(expiry: Any) -> float:
+    """Return when a token ends that is not over; one whose end no float can hold ends never."""
+    try:
+        return float(expiry)
+    except OverflowError:
+        return math.inf
 
 
 def _header(token: str) -> dict[str, Any]:

@@ -109,10 +109,12 @@ def parse_keys(document: bytes) -> dict[str | None, jwt.PyJWK]:
     """
     try:
         listed = json.loads(document)["keys"]
-        found = [key for each in listed[:MOST_KEYS] if (key := _usable(each)) is not None]
     except (ValueError, KeyError, TypeError, RecursionError):
+        listed = None
+    if not isinstance(listed, list):
         message = "the issuer's document is no JWK Set"
-        raise KeySetError(message) from None
+        raise KeySetError(message)
+    found = [key for each in listed[:MOST_KEYS] if (key := _usable(each)) is not None]
     return {key.key_id: key for key in found}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -71,6 +72,8 @@ class TokenFile:
         self._looked_at = float("-inf")
         self._records: dict[str, TokenRecord] = {}
         self._complaint = ""
+        self._changes = 0
+        self._taking = threading.Lock()
 
     def load(self) -> None:
         """Read the file now. Raises TokenFileError."""
@@ -94,17 +97,26 @@ class TokenFile:
         self._looked_at = now
         if not self._watch.changed():
             return
+        changes = self._changes
         try:
-            if self._records and not self.path.exists():
-                # Nobody is locked out by a file that is away for a moment; whoever means it empties the file.
-                message = f"{self.path} is gone"
-                raise TokenFileError(message)
-            self._records = {record.token_id: record for record in _read(self.path)}
+            self._must_be_there()
+            records = {record.token_id: record for record in _read(self.path)}
+            with self._taking:
+                # A change in another thread may have replaced the file since it was read.
+                if self._changes == changes:
+                    self._records = records
         except TokenFileError as error:
             self._watch.forget()
             self._complain(str(error))
         else:
             self._complaint = ""
+
+    def _must_be_there(self) -> None:
+        # Nobody is locked out by a file that is away for a moment, nor by a new one with a single token in it;
+        # whoever means it empties the file.
+        if self._records and not self.path.exists():
+            message = f"{self.path} is gone: put it back"
+            raise TokenFileError(message)
 
     def _complain(self, reason: str) -> None:
         if reason != self._complaint:
@@ -163,14 +175,18 @@ class TokenFile:
         """Hold the lock while a change is made to what the file holds now, and replace the file by it."""
         try:
             with self._locked():
+                self._must_be_there()
                 records = {record.token_id: record for record in _read(self.path)}
                 yield records
                 _write(self.path, records)
+                # Still under the lock: of two changes the later one must be taken over last.
+                with self._taking:
+                    self._changes += 1
+                    self._watch.changed()
+                    self._records = records
         except OSError as error:
             message = f"cannot change {self.path}: {error.strerror or error}"
             raise TokenFileError(message) from None
-        self._watch.changed()
-        self._records = records
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -16,6 +16,7 @@ import grpc
 from modelmeter_server.core.calls import CallOutcome
 from modelmeter_server.core.errors import Failure, failure
 from modelmeter_server.core.outcomes import Cause, Code, Kind
+from modelmeter_server.identity.certificate_names import names_in
 from modelmeter_server.identity.principal import ANYBODY, NoKeys, NotAuthenticated, Principal
 from modelmeter_server.telemetry.log import get_logger
 
@@ -46,8 +47,8 @@ ADMIN_METHODS: Final[frozenset[str]] = frozenset()
 """Full names of methods, such as `/modelmeter.v1.LedgerService/ReconcileCall`, that only admins may call although
 others of their service are everybody's."""
 
-# What gRPC calls the names in a client's certificate, and how `certificates` of a tenant spells their sorts.
-_CERTIFICATE_NAMES: Final = (("peer_uri", "uri"), ("peer_dns", "dns"), ("x509_common_name", "cn"))
+# What gRPC calls the certificate that a client showed.
+_CERTIFICATE: Final = "x509_pem_cert"
 
 _log = get_logger(__name__)
 
@@ -141,13 +142,9 @@ def _headers(metadata: Iterable[tuple[str, str | bytes]] | None) -> list[str]:
     return [value if isinstance(value, str) else value.decode("latin-1") for value in values]
 
 
-def certificate_names(properties: Mapping[str, Iterable[bytes]]) -> list[str]:
+def certificate_names(properties: Mapping[str, Iterable[bytes]]) -> tuple[str, ...]:
     """Return the names that a client proved by TLS, as tenants spell them; none without a client certificate."""
-    return [
-        f"{sort}:{value.decode('utf-8', 'replace')}"
-        for key, sort in _CERTIFICATE_NAMES
-        for value in properties.get(key, ())
-    ]
+    return tuple(name for pem in properties.get(_CERTIFICATE, ()) for name in names_in(pem))
 
 
 def _forbidden(principal: Principal, method: str) -> Failure | None:

@@ -36,7 +36,7 @@ from modelmeter_server.core.text import cut_utf8
 from .places import current_place
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from modelmeter_server.core.answers import Answer, HostedTool
     from modelmeter_server.core.calls import Attempt, CallOutcome
@@ -102,7 +102,7 @@ class Happenings:
     def reconfigure(self, redaction: Redaction) -> None:
         """Redact by other rules from the next event on."""
         self._redaction = redaction
-        self._cleaned = lru_cache(_CLEANED)(redaction.message)
+        self._cleaned = lru_cache(_CLEANED)(_cleaned_by(redaction))
 
     @property
     def is_wanted(self) -> bool:
@@ -137,8 +137,9 @@ class Happenings:
         """Return text from outside as it may stand in an event."""
         if not text:
             return ""
-        # Sentences are too many to be remembered.
-        return self._cleaned(text, limit) if limit == NAME_BYTES else self._redaction.message(text, limit)
+        if limit != NAME_BYTES:
+            return self._redaction.message(text, limit)  # sentences are too many to be remembered
+        return self._cleaned(text, self._redaction.changes())
 
     # Calls
 
@@ -345,6 +346,15 @@ class Happenings:
             cleared=cleared,
             calls_cut=cut,
         )
+
+
+def _cleaned_by(redaction: Redaction) -> Callable[[str, int], str]:
+    """Return what cleans a name, and is asked anew once the secrets that it goes by have changed."""
+
+    def clean(text: str, _changes: int) -> str:
+        return redaction.message(text, NAME_BYTES)
+
+    return clean
 
 
 def _amounts(standing: Any) -> dict[str, Any]:

@@ -141,6 +141,16 @@ class Endpoint:
         return (self.tls or system_trust)()
 
 
+def check_web_address(url: str, what: str = "it") -> None:
+    """Raise ValueError, which never shows the address, unless it is a whole `https://` or `http://` one."""
+    parts = _split(url, what)
+    if parts.scheme not in DEFAULT_PORTS:
+        msg = f"{what} must start with https:// or http://"
+        raise ValueError(msg)
+    _host(parts, what)
+    _port(parts, what)
+
+
 def system_trust() -> ssl.SSLContext:
     """Make a verifying client context over the system's trust store, for HTTP/1.1 alone."""
     context = ssl.create_default_context()

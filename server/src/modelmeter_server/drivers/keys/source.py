@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
+
+from modelmeter_server.drivers.known_secrets import SECRET_CHANGES
 
 # What an HTTP header may carry.
 _KEY: Final = re.compile(r"[!-~]+")
@@ -75,24 +76,29 @@ class FixedKey:
 
 
 class Remembered:
-    """A key that changes, and those that it was before. Shows none of them."""
+    """A key that changes, and those that it was before. Shows none of them. May change in another thread."""
 
-    __slots__ = ("_before", "now")
+    __slots__ = ("_keys",)
 
     def __init__(self, key: str = "") -> None:
-        self.now = key
-        self._before: deque[str] = deque(maxlen=_REMEMBERED)
+        self._keys: tuple[str, ...] = (key,) if key else ()
+
+    @property
+    def now(self) -> str:
+        """Return the key; empty before there is one."""
+        return self._keys[0] if self._keys else ""
 
     def become(self, key: str) -> bool:
         """Take another key; say whether it is another."""
         if key == self.now:
             return False
-        if self.now:
-            self._before.append(self.now)
-        self.now = key
+        # One that is back counts once: two keys that take turns must not push out those before them.
+        before = tuple(each for each in self._keys if each != key)
+        self._keys = (key, *before[:_REMEMBERED])
+        SECRET_CHANGES.note()
         return True
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Return the key and those before it."""
-        return (self.now, *self._before) if self.now else ()
+        """Return the key and those before it, the newest first."""
+        return self._keys
