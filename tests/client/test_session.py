@@ -2,12 +2,21 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from uuid import uuid4
 
 import grpc
 import pytest
 
 import modelmeter
-from modelmeter import LostContactError, ModelmeterError, SessionEndReason, SessionTransport
+from modelmeter import (
+    Certainty,
+    Disposition,
+    LostContactError,
+    ModelmeterError,
+    NotConnectedError,
+    SessionEndReason,
+    SessionTransport,
+)
 from modelmeter.v1 import completion_pb2, model_service_pb2, model_service_pb2_grpc, session_pb2, usage_pb2
 from tests.support.scripted_service import ScriptedService
 
@@ -131,6 +140,39 @@ async def test_a_session_that_ends_without_a_word_leaves_no_turn_waiting():
             await turn.result()
         with pytest.raises(RuntimeError):
             _ = turn.end
+
+
+async def end_before_the_turn_is_begun(hear, context):
+    await context.write(OPENED)
+    await hear()
+    await context.write(ENDED)
+
+
+def assert_nothing_was_sent(error):
+    assert (error.disposition, error.certainty) == (Disposition.DID_NOT_HAPPEN, Certainty.NONE)
+    assert (error.retryable, error.may_have_generated) == (True, False)
+    assert "in another session" in error.message
+
+
+async def test_a_turn_that_meets_the_end_of_its_session_was_not_sent():
+    async with playing(end_before_the_turn_is_begun) as (client, _), client.session("m") as session:
+        for _ in range(2):  # on its way when the session ended, and after that
+            with pytest.raises(NotConnectedError) as caught:
+                await session.ask("a", call_id=(call_id := str(uuid4())))
+            assert_nothing_was_sent(caught.value)
+            assert caught.value.call_id == call_id
+
+
+async def test_a_turn_that_had_begun_may_be_billed_although_its_session_ended():
+    async def play(hear, context):
+        await context.write(OPENED)
+        call_id = (await hear()).turn.request.call_id
+        await context.write(Response(call_id=call_id, started=completion_pb2.CompletionStarted()))
+        await context.write(ENDED)
+
+    async with playing(play) as (client, _), client.session("m") as session:
+        with pytest.raises(LostContactError):
+            await session.ask("a")
 
 
 async def test_an_error_inside_the_block_cancels_the_session():

@@ -9,9 +9,24 @@ import grpc
 import pytest
 
 import modelmeter
-from modelmeter import Cause, LostContactError, ModelmeterError, SessionEndReason, SessionTransport
+from modelmeter import (
+    Cause,
+    LostContactError,
+    ModelmeterError,
+    NotConnectedError,
+    SessionEndReason,
+    SessionTransport,
+)
 from modelmeter.v1 import completion_pb2, session_pb2
-from tests.client.test_session import ENDED, OPENED, Response, answer, playing
+from tests.client.test_session import (
+    ENDED,
+    OPENED,
+    Response,
+    answer,
+    assert_nothing_was_sent,
+    end_before_the_turn_is_begun,
+    playing,
+)
 from tests.support.session_service import MODEL, sessions
 from tests.support.socket_server import Reply, answered
 
@@ -106,6 +121,16 @@ async def test_a_session_that_ends_without_a_word_leaves_no_turn_waiting():
             _ = turn.end
 
     await used(play, use)
+
+
+async def test_a_turn_that_meets_the_end_of_its_session_was_not_sent():
+    def use(session):
+        for _ in range(2):  # on its way when the session ended, and after that
+            with pytest.raises(NotConnectedError) as caught:
+                session.ask("a")
+            assert_nothing_was_sent(caught.value)
+
+    await used(end_before_the_turn_is_begun, use)
 
 
 async def test_an_error_inside_the_block_cancels_the_session_and_no_thread_stays():

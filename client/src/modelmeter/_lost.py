@@ -40,10 +40,13 @@ _REASONS = {
     grpc.StatusCode.OK: "the server ended the call without an outcome",
     grpc.StatusCode.DEADLINE_EXCEEDED: "the deadline passed before an outcome was told",
     grpc.StatusCode.CANCELLED: "the call was cancelled before an outcome was told",
+    grpc.StatusCode.UNIMPLEMENTED: "what listens there has no such method: an older server, its private listener, or "
+    "none of modelmeter's",
     # Receivers drop trailers and messages above their limits, and then report this code of their own.
     grpc.StatusCode.RESOURCE_EXHAUSTED: "no outcome arrived, perhaps because it was too large on the way",
 }
 _CODES_NEVER_CONNECTED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN)
+_SESSION_OVER = "the session is over, nothing of this turn was sent: send it in another session"
 _MAY_HELP = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
@@ -84,9 +87,18 @@ def error_without_outcome(
     return _perhaps_bought(record, code, reason, raw_status)
 
 
+def error_after_session(record: CallRecord) -> NotConnectedError:
+    """Return the exception for a turn that its session never began: the session had ended, and told so."""
+    return _never_sent(record, grpc.StatusCode.UNAVAILABLE, _SESSION_OVER)
+
+
 def _not_connected(record: CallRecord, code: grpc.StatusCode, detail: str) -> NotConnectedError:
+    return _never_sent(record, code, f"no connection to the server, nothing was sent: {detail[:300]}")
+
+
+def _never_sent(record: CallRecord, code: grpc.StatusCode, message: str) -> NotConnectedError:
     return NotConnectedError(
-        f"no connection to the server, nothing was sent: {detail[:300]}",
+        message,
         code=code,
         cause=Cause.NETWORK,
         stage=Stage.NOT_WRITTEN,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 import grpc
 import grpc.aio
 
-from ._lost import CallRecord, error_without_outcome
+from ._lost import CallRecord, error_after_session
 from ._status import error_at_end, error_from_rpc
 from ._turns import CLOSING_SECONDS, SessionProgress, TurnProgress, close_message, turn_message
 from .events import StreamEvent, TextDelta
@@ -80,15 +80,14 @@ class AsyncSession(SessionProgress):
 
         Takes what is new in this turn, with the options of `complete`, or a ready `CompleteRequest`.
         `previous_response_id` left out goes on from where the session is, empty begins anew. `timeout` in seconds is
-        for this turn. Raises a `ModelmeterError` once the session is over.
+        for this turn. Raises a `ModelmeterError` once the session is over, `NotConnectedError` where it ended in
+        good order: open another one.
         """
         request = self._request(prompt, options)
         message = turn_message(request, previous_response_id, generate, timeout)
         record = CallRecord(request.call_id, self.model)
         if self._reading.done() or self._is_closing:
-            raise self._failure or error_without_outcome(
-                record, grpc.StatusCode.UNAVAILABLE, "the session is over"
-            )
+            raise self._failure or error_after_session(record)
         turn = AsyncSessionTurn(record)
         self._turns[request.call_id] = turn
         try:

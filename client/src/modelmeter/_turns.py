@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from . import _wire
-from ._lost import CallRecord
+from ._lost import CallRecord, error_after_session
 from ._requests import CompleteOptions, Prompt, complete_request, seconds_to_duration
 from ._results import totals_from, turn_end_from
 from ._status import error_at_end, error_from_rpc, error_from_status
@@ -176,7 +176,12 @@ class SessionProgress:
         turns, self._turns = self._turns, {}
         for turn in turns.values():
             record = turn._record
-            turn._hand(error_at_end(record) if error is None else error_from_rpc(error, record))
+            turn._hand(self._error_at_end(record) if error is None else error_from_rpc(error, record))
+
+    def _error_at_end(self, record: CallRecord) -> ModelmeterError:
+        """Return what becomes of a turn that nobody ended: a server tells every end before it ends a session."""
+        untold = record.started or record.generated or record.snapshot or record.cancelled
+        return error_at_end(record) if self._end is None or untold else error_after_session(record)
 
 
 def turn_message(
