@@ -37,12 +37,15 @@ def read_ceilings(table: Table) -> tuple[Ceiling, ...]:
     """Return the ceilings of a tenant's table, without ids: the ledger gives them."""
     found: list[Ceiling] = []
     for each in table.tables("ceilings"):
+        known = each.mistakes
         ceiling = _read(each, table.name)
+        each.close()
+        if each.mistakes > known:
+            continue  # what it was meant to be is not known, and so neither is whether it is there twice
         same = (ceiling.subject, ceiling.window, ceiling.currency)
         if any(same == (other.subject, other.window, other.currency) for other in found):
             each.mistake(None, "is there twice", "write one of each subject, window and currency")
         found.append(ceiling)
-        each.close()
     return tuple(found)
 
 
@@ -50,7 +53,7 @@ def _read(table: Table, tenant: str) -> Ceiling:
     scope = Scope[table.word("scope", _Scope.TENANT).name]
     tokens = table.integer("tokens", -1, least=0, most=_MOST) if "tokens" in table else None
     nanos = _money(table)
-    if tokens is None and nanos is None:
+    if "tokens" not in table and "money" not in table:
         table.mistake(None, "bounds nothing", "write tokens = 1000000, or money and currency")
     return Ceiling(
         ceiling_id="",

@@ -53,6 +53,10 @@ class Mistakes:
         self._origins: dict[KeyPath, str] = {}
         self._found: list[tuple[int, Mistake]] = []
 
+    def __len__(self) -> int:
+        """Return how many were added."""
+        return len(self._found)
+
     def set_origin(self, path: KeyPath, origin: str) -> None:
         """Remember that this value did not come from the file."""
         self._origins[path] = origin

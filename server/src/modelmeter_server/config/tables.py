@@ -61,6 +61,11 @@ class Table:
         """Return the value as it stands in the file, to tell which type it is; reading it is another's business."""
         return self._values.get(key)
 
+    @property
+    def mistakes(self) -> int:
+        """Return how many mistakes of the document are known by now."""
+        return len(self._mistakes)
+
     def mistake(self, key: str | None, problem: str, fix: str) -> None:
         """Note a mistake at a key of this table, or at the table itself."""
         self._mistakes.add(self.path if key is None else self._place(key), problem, fix)
@@ -207,9 +212,9 @@ class Table:
         value = self.get(key, bool, "true or false")
         return default if value is None else bool(value)
 
-    def table(self, key: str) -> Table:
+    def table(self, key: str, expected: str = "a table") -> Table:
         """Return a table inside this one; an empty one when it is absent."""
-        value = self.get(key, dict, "a table")
+        value = self.get(key, dict, expected)
         return Table(value or {}, (*self.path, key), self._mistakes)
 
     def named_tables(self, key: str) -> Iterator[Table]:
