@@ -36,6 +36,7 @@ FROM python:3.13-slim
 ENV PATH=/opt/modelmeter/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
+    GRPC_VERBOSITY=ERROR \
     MODELMETER_LISTEN=0.0.0.0:50051
 
 COPY --from=build /opt/modelmeter /opt/modelmeter

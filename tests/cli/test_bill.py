@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelmeter import errors
+from modelmeter._results import attempts_from
 from modelmeter.cli import bill
 from modelmeter.enums import Cause, Certainty, CostSource, Disposition, ErrorKind, Stage
 from modelmeter.results import AdditionalUsage, Cost, Price, PriceTier, Timings, Usage
+from modelmeter.v1 import error_pb2
 
 INT64 = st.integers(0, 2**63 - 1)
 
@@ -71,6 +73,11 @@ def test_parts_stand_inside_their_totals():
 
 def test_requests_to_hosted_tools_are_told():
     assert bill.tokens(Usage(hosted_tool_requests={"web_search": 2})).endswith("web_search: 2 requests")
+
+
+def attempt(number, certainty):
+    (made,) = attempts_from([error_pb2.Attempt(number=number, certainty=f"CERTAINTY_{certainty.value}")])
+    return made
 
 
 def rows(**details):
@@ -153,6 +160,35 @@ def test_who_found_no_server_is_told_how_to_get_one():
     rows = dict(bill.of_error(errors.NotConnectedError("x", retryable=True, certainty=Certainty.NONE)))
     assert "`modelmeter serve`" in rows["repeat"]
     assert "--address" in rows["repeat"]
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        ("Tls handshake failed: SSL_ERROR_SSL: CERTIFICATE_VERIFY_FAILED: self signed", "--ca-file"),
+        ("Tls handshake failed: SSL_ERROR_SSL: OPENSSL_internal:WRONG_VERSION_NUMBER", "without TLS"),
+        ("UNAVAILABLE: ipv4:127.0.0.1:50051: Socket closed", "--client-cert"),
+        ("Failed parsing HTTP/2 (Expected SETTINGS frame as the first frame)", "does not speak gRPC"),
+        ("the session is over, nothing of this turn was sent", "another session"),
+    ],
+)
+def test_who_is_not_let_in_is_told_what_may_be_missing(words, advice):
+    rows = dict(bill.of_error(errors.NotConnectedError(words, retryable=True, certainty=Certainty.NONE)))
+    assert advice in rows["repeat"]
+    assert "`modelmeter serve`" not in rows["repeat"]
+
+
+@pytest.mark.parametrize(
+    ("certainties", "words"),
+    [
+        ((Certainty.UNKNOWN, Certainty.EXACT), "an attempt before may be billed as well"),
+        ((Certainty.UNKNOWN, Certainty.AT_LEAST), "told before the end"),
+        ((Certainty.AT_LEAST,), "told before the end"),
+    ],
+)
+def test_a_lower_bound_says_where_the_doubt_is(certainties, words):
+    attempts = tuple(attempt(number, certainty) for number, certainty in enumerate(certainties, 1))
+    assert words in rows(certainty=Certainty.AT_LEAST, attempts=attempts)["certainty"]
 
 
 @pytest.mark.parametrize(

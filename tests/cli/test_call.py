@@ -232,7 +232,7 @@ async def test_every_option_arrives_in_the_request(service, address, tmp_path):
         *("--schema-mode", "FORCED_TOOL", "--tool", "one.json", "--tool", "two.json"),
         *("--max-output-tokens", "7", "--temperature", "0.5", "--effort", "low", "--call-id", call_id),
         *("--label", "team=a=b", "--label", "run=1", "--cache-system", "--end-user", "u1"),
-        *("--provider-options", '{"tools": [{"type": "web_search"}]}'),
+        *("--provider-options", '{"tools": [{"type": "web_search"}]}', "--sensitivity", "internal"),
         env={"MODELMETER_ADDRESS": address},
         cwd=tmp_path,
     )
@@ -252,6 +252,7 @@ async def test_every_option_arrives_in_the_request(service, address, tmp_path):
         system_cache_breakpoint=message_pb2.CacheBreakpoint(),
         end_user_id="u1",
         provider_options_json='{"tools": [{"type": "web_search"}]}',
+        sensitivity=message_pb2.SENSITIVITY_INTERNAL,
     )
     expected.tools.add(name="a", description="A.", parameters_json='{"z": 1, "a": 2}', strict=True)
     expected.tools.add(name="b")

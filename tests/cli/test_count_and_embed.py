@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 
-from modelmeter.v1 import error_pb2, usage_pb2
+from modelmeter.v1 import error_pb2, message_pb2, usage_pb2
 from tests.support.command_line import run
 from tests.support.scripted_service import counted, embedded, failing, model_error, returning
 
 
 async def test_a_count_is_one_number_on_standard_output(address, service):
-    result = await run("count", "m", "Hi", "--system", "Be brief.", "--address", address)
+    options = ("--system", "Be brief.", "--sensitivity", "secret")
+    result = await run("count", "m", "Hi", *options, "--address", address)
     assert (result.code, result.out, result.err) == (0, "7\n", "")
     (request,) = service.requests
     assert (request.request.text, request.request.system) == ("Hi", "Be brief.")
+    assert request.request.sensitivity == message_pb2.SENSITIVITY_SECRET
 
 
 async def test_an_estimate_says_so_beside_the_number(address, service):
@@ -121,6 +123,7 @@ PURCHASE = (
 async def test_a_batch_says_its_effect_its_ceiling_and_whether_to_buy(address, service):
     service.script("Embed", returning(embedded([1.0])))
     money = ("--ceiling-money", "0.05USD", "--provider-options", '{"user": "u"}')
+    money += ("--sensitivity", "internal")
     result = await run("embed", "small", "a", *PURCHASE, *money, "--address", address)
     assert result.code == 0, result.err
     (request,) = service.requests
@@ -135,6 +138,7 @@ async def test_a_batch_says_its_effect_its_ceiling_and_whether_to_buy(address, s
     policy = request.retry_policy
     assert (policy.max_attempts, policy.ambiguous, policy.landed) == (3, True, True)
     assert request.provider_options_json == '{"user": "u"}'
+    assert request.sensitivity == message_pb2.SENSITIVITY_INTERNAL
 
 
 async def test_a_call_says_the_same(address, service):

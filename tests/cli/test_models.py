@@ -106,3 +106,23 @@ async def test_nobody_at_the_address_is_told_as_such():
     result = await run("models", "--address", "127.0.0.1:1")
     assert result.code == 5
     assert result.err.startswith("NOT CONNECTED: ")
+
+
+async def test_what_differs_by_target_is_shown_with_each_and_vectors_have_no_output(service, address):
+    prices = [
+        model_service_pb2.Price(currency="USD", tiers=[model_service_pb2.PriceTier(input=rate, output="9")])
+        for rate in ("1", "2")
+    ]
+    targets = [
+        model_service_pb2.ModelTarget(name=f"p/{number}", weight=1, price=price)
+        for number, price in enumerate(prices)
+    ]
+    routed = Model(name="routed", targets=targets, max_output_tokens=7)
+    vectors = Model(name="vectors", task=model_service_pb2.MODEL_TASK_EMBEDDING, price=prices[0])
+    service.script("ListModels", returning(ListModelsResponse(models=[routed, vectors])))
+    service.script("GetModel", returning(GetModelResponse(model=routed)))
+    listed = (await run("models", "--address", address)).out.splitlines()
+    assert listed[0].split("\t") == ["routed", "2 targets", "", "", "7", "by target"]
+    assert listed[1].split("\t")[4:] == ["", "1 USD"]
+    told = (await run("models", "routed", "--address", address)).out
+    assert "price        differs by target, see above\n" in told

@@ -115,3 +115,12 @@ def test_a_table_on_a_terminal_keeps_its_words_whole_and_leaves_empty_columns_ou
     out = capsys.readouterr().out
     assert f"{'x' * 36}  {'y' * 36}" in out
     assert "cost" not in out
+
+
+def test_an_empty_table_says_so_on_a_terminal_and_nothing_in_a_pipe(monkeypatch, capsys):
+    render.show_table(["a"], [])
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    render.show_table(["a"], [])
+    assert capsys.readouterr() == ("", "none\n")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from tests.support.certificates import write_server
 from tests.support.command_line import run, started
 
 
@@ -170,6 +171,29 @@ async def test_tls_is_spoken_with_the_configured_certificate(served, tmp_path):
         assert (await run("call", "replay/answer", "Hi", *address)).code == 0
         assert (await run("healthcheck", *address)).code == 0
         assert (await run("healthcheck", *address[:2], "--timeout", "1")).code == 1
+
+
+async def test_a_probe_shows_a_certificate_to_a_server_that_asks_for_one(served, tmp_path):
+    authority = trustme.CA()
+    files = write_server(tmp_path, authority, authority)
+    own = authority.issue_cert("probe")
+    own.cert_chain_pems[0].write_to_path(tmp_path / "own.pem")
+    own.private_key_pem.write_to_path(tmp_path / "own.key")
+    (tmp_path / "m.toml").write_text(
+        f'[server]\ntls = {{ certificate = "{files.certificate}", key = "{files.key}", '
+        f'client_ca = "{files.client_ca}" }}\n'
+        '[providers.replay]\nkind = "replay"\nallow_direct_models = true\n'
+    )
+    async with served("--config", f"{tmp_path}/m.toml") as server:
+        address = f"localhost:{server.address.rpartition(':')[2]}"
+        probe = ("healthcheck", "--address", address, "--timeout", "2")
+        shown = ("--client-cert", f"{tmp_path}/own.pem", "--client-key", f"{tmp_path}/own.key")
+        env = {"MODELMETER_CA_FILE": str(files.client_ca)}
+        without, alone, whole = await asyncio.gather(
+            run(*probe, env=env), run(*probe, *shown[:2], env=env), run(*probe, *shown, env=env)
+        )
+    assert (without.code, whole.code) == (1, 0)
+    assert (alone.code, "give both or neither" in alone.err) == (2, True)
 
 
 async def test_scripts_of_ones_own_are_played_in_turn(served, tmp_path):

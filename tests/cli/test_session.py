@@ -30,3 +30,11 @@ async def test_a_session_that_cannot_be_opened_is_told_like_a_call(replay_addres
     result = await run("session", "nobody", "--address", replay_address, stdin=b"a\n")
     assert (result.code, result.out) == (3, "")
     assert "serves no such model" in result.err
+
+
+async def test_a_turn_says_how_confidential_it_is(replay_address):
+    """A model that callers ask for directly may see what is public, and nothing else."""
+    options = ("--address", replay_address, "--sensitivity", "internal")
+    result = await run("session", "replay/answer", *options, stdin=b"a\n")
+    assert (result.code, result.out) == (3, "")
+    assert "INTERNAL" in result.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -11,8 +12,8 @@ from click.testing import CliRunner
 
 from modelmeter.cli.program import program
 from modelmeter.cli.watch import line
-from modelmeter.enums import Certainty, EventSeverity
-from modelmeter.results import Usage
+from modelmeter.enums import Certainty, CostSource, EventSeverity
+from modelmeter.results import Cost, Usage
 from modelmeter.watched import Event
 from modelmeter_server.telemetry.observation import Telemetry
 from tests.support.running_server import serving
@@ -44,6 +45,15 @@ def test_a_line_tells_when_what_which_call_and_the_fact():
     assert "usage=input_tokens:25,output_tokens:9" in told
     assert "total_time=0.500" in told
     assert "truncated" not in told
+
+
+@pytest.mark.parametrize(
+    ("certainty", "text"),
+    [(Certainty.EXACT, "cost=0.000235USD"), (Certainty.AT_LEAST, "cost=0.000235USD,certainty:AT_LEAST")],
+)
+def test_a_cost_is_shown_as_money(certainty, text):
+    cost = Cost(235_000, "USD", CostSource.PRICE_TABLE, certainty, 1)
+    assert text in line(replace(EVENT, fact={"cost": cost, "finish": "STOP"})).split()
 
 
 def test_a_providers_word_does_not_move_the_cursor():

@@ -227,7 +227,7 @@ def test_a_ready_request_stands_alone(options):
     ("arguments", "options", "error", "text"),
     [
         (("m", "hi"), {"native_json": "[]"}, TypeError, "not both"),
-        (("m", "hi"), {"max_tokens": 1}, TypeError, "max_tokens"),
+        (("m", "hi"), {"max_tokens": 1}, TypeError, 'did you mean "max_output_tokens"'),
         (("m", ["hi"]), {}, TypeError, "not of str"),
         (("m", [Message(Role.USER, (b"bytes",))]), {}, TypeError, "bytes is no part"),  # type: ignore[arg-type]
         (("m", "hi"), {"reasoning_effort": "very"}, ValueError, "XHIGH"),

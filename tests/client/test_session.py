@@ -170,6 +170,18 @@ async def test_a_turn_that_the_server_never_took_says_that_nothing_was_sent(reas
         assert (failed.call_id, failed.retryable, failed.may_have_generated) == (call_id, True, False)
 
 
+async def test_a_turn_that_had_begun_may_be_billed_although_its_session_ended():
+    async def play(hear, context):
+        await context.write(OPENED)
+        call_id = (await hear()).turn.request.call_id
+        await context.write(Response(call_id=call_id, started=completion_pb2.CompletionStarted()))
+        await context.write(over("IDLE"))
+
+    async with playing(play) as (client, _), client.session("m") as session:
+        with pytest.raises(LostContactError):
+            await session.ask("a")
+
+
 async def test_a_status_about_the_session_is_no_word_of_the_turn_under_way():
     async def play(hear, context):
         await context.write(OPENED)

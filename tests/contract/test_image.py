@@ -68,6 +68,10 @@ def test_its_output_is_not_held_back():
     assert "PYTHONUNBUFFERED=1" in _one("ENV")
 
 
+def test_its_log_is_json_alone():
+    assert "GRPC_VERBOSITY=ERROR" in _one("ENV")
+
+
 def test_it_holds_no_secret():
     named = [f"{word} {rest}" for word, rest in INSTRUCTIONS if word in {"ARG", "ENV", "COPY", "ADD", "RUN"}]
     assert not [

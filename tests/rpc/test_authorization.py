@@ -10,6 +10,7 @@ import grpc
 import jwt
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from modelmeter.v1 import admin_service_pb2, admin_service_pb2_grpc, model_service_pb2
 from modelmeter_server.identity import token_file
@@ -61,6 +62,15 @@ async def test_no_method_answers_to_a_wrong_credential(tmp_path):
     assert len(found) >= 16 * 15
     assert {key: code for key, code in found.items() if code is not UNAUTHENTICATED} == {}
     assert gate.running.driver.calls == []
+
+
+async def test_the_log_names_the_tenant_that_is_not_configured_and_its_caller_is_not_told(tmp_path):
+    async with gated(tmp_path) as gate:
+        for token in (gate.tokens.create("nobody")[1], gate.issuer.token(tenant="nobody")):
+            with capture_logs() as logs, pytest.raises(grpc.aio.AioRpcError) as caught:
+                await gate.running.stub.Complete(asking(), metadata=bearer(token))
+            assert [line["tenant"] for line in logs if line["event"] == "not authenticated"] == ["nobody"]
+            assert "nobody" not in (caught.value.details() or "")
 
 
 async def test_every_method_lets_an_admin_past_the_gate(tmp_path):

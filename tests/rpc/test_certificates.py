@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import grpc
 import pytest
 import trustme
+from structlog.testing import capture_logs
 
 from modelmeter.v1 import model_service_pb2, model_service_pb2_grpc
 from modelmeter_server.engine.catalog import Catalog
@@ -32,12 +33,20 @@ NUMBERS = itertools.count()
 async def serving_tls(
     files: TlsFiles, authenticator: CallerAuthenticator | None = None
 ) -> AsyncIterator[str]:
+    async with tls_server(files, authenticator) as (_, address):
+        yield address
+
+
+@asynccontextmanager
+async def tls_server(
+    files: TlsFiles, authenticator: CallerAuthenticator | None = None
+) -> AsyncIterator[tuple[RpcServer, str]]:
     driver = ScriptedDriver(answering())
     engine = Engine(Catalog([MODEL]), {driver.name: driver}, Memory(), telemetry=Telemetry())
     server = RpcServer(engine, authenticator=authenticator)
     (address,) = await server.start(["localhost:0"], files)
     try:
-        yield address
+        yield server, address
     finally:
         await server.stop(0)
 
@@ -127,6 +136,21 @@ async def test_a_link_that_points_elsewhere_is_a_new_certificate(tmp_path):
         (tmp_path / "next").replace(data)
         assert await handshake(address, trusting(authorities["two"])) is OK
         assert await handshake(address, trusting(authorities["one"])) is UNAVAILABLE
+
+
+async def test_only_what_is_new_is_told_as_renewed(tmp_path):
+    old, new = trustme.CA(), trustme.CA()
+    files = write_server(tmp_path, old)
+    (tmp_path / "other").mkdir()
+    others = write_server(tmp_path / "other", new)
+    async with tls_server(files) as (server, address):
+        with capture_logs() as logs:
+            server.reconfigure(None, files)
+            assert await handshake(address, trusting(old)) is OK
+            assert logs == []
+            server.reconfigure(None, others)
+            assert await handshake(address, trusting(new)) is OK
+    assert [line["event"] for line in logs] == ["the certificate was renewed"]
 
 
 # Client certificates

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 
 import pytest
 import structlog
@@ -44,6 +45,8 @@ async def test_every_outcome_leaves_one_short_line_of_json(outcome):
     assert await CallRecorder(target).record(outcome) is False
     (line,) = lines(target)
     assert len(target.getvalue()) < 4096
+    assert list(line)[:3] == ["timestamp", "level", "event"]
+    assert re.fullmatch(r"[-0-9]{10}T[:0-9]{8}\.\d{6}Z", line["timestamp"])
     assert (line["event"], line["call_id"]) == ("call", outcome.call_id)
     assert line["certainty"] == outcome.result.certainty.value
     assert ("finish" in line) != ("kind" in line)
@@ -87,6 +90,7 @@ def test_lines_are_json_with_time_level_and_module(stream):
         "count": 3,
     }
     assert line["timestamp"].endswith("Z")
+    assert list(line)[:3] == ["timestamp", "level", "event"]
 
 
 def test_exceptions_stand_in_one_line(stream):

@@ -93,6 +93,20 @@ def test_what_is_no_ceiling_is_a_mistake(read, ceiling, words):
     assert words in read(f"{START}ceilings = [{{ {ceiling} }}]")
 
 
+@pytest.mark.parametrize(
+    ("ceilings", "expected"),
+    [
+        ('{ tokens = 1 }, { tokens = 2, window = "week" }', "window"),
+        ("{ money = 5.0 }, { tokens = 1 }", "money"),
+    ],
+)
+def test_no_mistake_follows_from_another_one(read, ceilings, expected):
+    told = read(f"{START}ceilings = [{ceilings}]")
+    assert expected in told
+    assert "is there twice" not in told
+    assert "bounds nothing" not in told
+
+
 def test_ceilings_need_a_ledger(read):
     assert "ceilings need a ledger" in read(f'{START}ceilings = [{{ tokens = 1 }}]\n[ledger]\nurl = "none"')
 

@@ -142,6 +142,7 @@ price = {
         (MODEL + 'schema_check = "no"', 7, "models.m.schema_check", '"enforce"'),
         (MODEL + 'max_sensitivity = "hidden"', 7, "models.m.max_sensitivity", 'write "public"'),
         (MODEL + 'output_sensitivity = "secrets"', 7, "models.m.output_sensitivity", 'mean "secret"'),
+        (MODEL + "retry = 3", 7, "models.m.retry", "such as { max_attempts = 3 }"),
         (MODEL + "retry.max_attempts = 0", 7, "models.m.retry.max_attempts", "from 1 to 20"),
         (MODEL + "retry.ambiguous = true", 7, "models.m.retry.ambiguous", "write max_attempts"),
         (MODEL + "retry.landed = true", 7, "models.m.retry.landed", "write max_attempts"),

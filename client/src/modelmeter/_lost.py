@@ -49,6 +49,8 @@ _REASONS = {
     grpc.StatusCode.OK: "the server ended the call without an outcome",
     grpc.StatusCode.DEADLINE_EXCEEDED: "the deadline passed before an outcome was told",
     grpc.StatusCode.CANCELLED: "the call was cancelled before an outcome was told",
+    grpc.StatusCode.UNIMPLEMENTED: "what listens there has no such method: an older server, its private listener, or "
+    "none of modelmeter's",
     # Receivers drop trailers and messages above their limits, and then report this code of their own.
     grpc.StatusCode.RESOURCE_EXHAUSTED: "no outcome arrived, perhaps because it was too large on the way",
 }

@@ -6,6 +6,7 @@ Only what cannot be put into a request at all raises here, before anything is se
 
 from __future__ import annotations
 
+import difflib
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -133,6 +134,7 @@ def complete_request(
     when both a prompt and `native_json` are given, or for an unknown option or a part of the wrong type;
     ValueError for an unknown word or a number out of the field's range.
     """
+    _check_known(options, CompleteOptions)
     if not isinstance(model, CompleteRequest):
         request = _request(model, prompt, **options)
     elif prompt is None and not options:
@@ -144,6 +146,15 @@ def complete_request(
     # Without an id of ours, a repetition by a proxy or an interceptor would be a new call and a second bill.
     request.call_id = request.call_id or str(uuid.uuid4())
     return request
+
+
+def _check_known(options: Mapping[str, object], known: type) -> None:
+    """Raise a TypeError that names an unknown option as its caller wrote it, and what may have been meant."""
+    for name in options:
+        if name not in known.__annotations__:
+            near = difflib.get_close_matches(name, known.__annotations__, 1)
+            message = f'there is no option "{name}"' + (f'; did you mean "{near[0]}"?' if near else "")
+            raise TypeError(message)
 
 
 def stream_request(
@@ -187,6 +198,7 @@ def embed_request(
     A ready request is copied, not changed. Raises TypeError when a ready request comes with anything else, or for
     inputs that are no texts; ValueError for an unknown word or a number out of the field's range.
     """
+    _check_known(options, EmbedOptions)
     if not isinstance(model, EmbedRequest):
         request = _embed_request(model, inputs, **options)
     elif inputs is None and not options:

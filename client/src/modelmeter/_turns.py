@@ -182,7 +182,8 @@ class SessionProgress:
             turn._hand(self._failure_of(turn._record, error))
 
     def _failure_of(self, record: CallRecord, error: grpc.RpcError | None) -> ModelmeterError:
-        if self._end is not None:
+        has_begun = record.started or record.generated or record.snapshot is not None or record.cancelled
+        if self._end is not None and not has_begun:
             # Every turn that the server took has ended before the session does.
             return error_of_unsent_turn(record, self._end.reason)
         return error_at_end(record) if error is None else error_of_turn(error, record)

@@ -15,7 +15,7 @@
     │   ├── OutcomeGoneError       the recorded outcome was erased or has expired
     │   ├── ReplayMissError        only replay was asked for, and there is nothing to replay
     │   ├── CallIdConflictError    the call id belongs to another request
-    │   └── NotConnectedError      no connection to the server; nothing was sent
+    │   └── NotConnectedError      no connection, or the session is over; nothing was sent
     ├── it happened, and is billed
     │   ├── CallInterruptedError   it generated, then died; the cost is told in part or whole
     │   ├── UnaccountedError       it generated, then died; the cost was never told
@@ -198,7 +198,7 @@ class BugError(ModelmeterError):
 
 
 class NotConnectedError(ModelmeterError):
-    """No connection to the server could be made. Nothing was sent, and repeating is safe."""
+    """No connection to the server could be made, or the session was over. Nothing was sent; repeating is safe."""
 
 
 class LostContactError(ModelmeterError):

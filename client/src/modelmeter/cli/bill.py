@@ -31,10 +31,13 @@ Rows = list[tuple[str, str]]
 
 _MISTAKEN = "bad request"
 
+_LOWER_BOUND = "a lower bound, told before the end"
+_OF_SEVERAL = "a lower bound: an attempt before may be billed as well"
+
 _SURENESS = {
     Certainty.NONE: "nothing was or will be billed",
     Certainty.EXACT: "told by the provider at the end",
-    Certainty.AT_LEAST: "a lower bound, told before the end",
+    Certainty.AT_LEAST: _LOWER_BOUND,
     Certainty.UNKNOWN: "it may have generated, and nobody said what it cost",
 }
 _TOLD_LATER = {
@@ -59,6 +62,26 @@ _PARTS_OF_OUTPUT = {
     "output_image_tokens": "images",
 }
 
+
+_ONCE_IT_LISTENS = "yes, once a server listens there: `modelmeter serve` starts one, --address names another"
+_WAYS_IN = (
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "yes, with --ca-file: the authority of the server's certificate is not known here",
+    ),
+    (
+        "WRONG_VERSION_NUMBER",
+        "yes, without TLS, which the server does not speak: --tls, --ca-file and --client-cert ask for it",
+    ),
+    (
+        "Socket closed",
+        "yes, if it speaks TLS with --tls or --ca-file, and if it asks for a certificate with --client-cert and "
+        "--client-key",
+    ),
+    ("Failed parsing HTTP/2", "no: what listens there does not speak gRPC, --address names another"),
+    ("the session is over", "yes, in another session"),
+)
+"""What the words of gRPC's core say of a server that is there and does not let this client in."""
 
 _REPLAYED = "yes: the bill is of an earlier call, and nothing new was bought"
 
@@ -97,7 +120,7 @@ def of_embeddings(answer: Embeddings) -> Rows:
         ("vectors", f"{len(answer.vectors):,} of {answer.dimensions:,} components"),
         ("revision", answer.revision),
         ("tokens", tokens(answer.usage)),
-        ("certainty", f"{answer.certainty.value}: {_SURENESS.get(answer.certainty, 'not said')}"),
+        ("certainty", f"{answer.certainty.value}: {_sureness(answer.certainty, answer.attempts)}"),
         ("cost", money(answer.cost)),
         ("replayed", _REPLAYED if answer.replayed else ""),
         *_ways(answer.passed_over, answer.attempts),
@@ -227,7 +250,7 @@ def of_model(model: Model) -> Rows:
             ("sensitivity", f"up to {model.max_sensitivity.value}"),
             *_tries(model.retry_policy),
         ]
-        return [*rows, *of_price(model.price)]
+        return [*rows, *_price(model)]
     rows = [
         *_places(model),
         ("most output", f"{model.max_output_tokens:,} tokens, unless a call says otherwise"),
@@ -242,7 +265,18 @@ def of_model(model: Model) -> Rows:
         ("sensitivity", f"up to {model.max_sensitivity.value}"),
         *_tries(model.retry_policy),
     ]
-    return [*rows, *of_price(model.price)]
+    return [*rows, *_price(model)]
+
+
+def _price(model: Model) -> Rows:
+    """Return the price; that of targets that differ in it stands with each."""
+    if _differs_by_target(model):
+        return [("price", "differs by target, see above")]
+    return of_price(model.price)
+
+
+def _differs_by_target(model: Model) -> bool:
+    return model.price is None and any(each.price is not None for each in model.targets)
 
 
 def _tries(policy: RetryPolicy | None) -> Rows:
@@ -328,6 +362,15 @@ def times(timings: Timings) -> str:
     return ", ".join(f"{name} {value:.3f} s" for name, value in named.items() if value is not None)
 
 
+def rates_of(model: Model) -> str:
+    """Return the base rates of a model, for one line of a list. Vectors have no output."""
+    if _differs_by_target(model):
+        return "by target"
+    if model.task is ModelTask.EMBEDDING and model.price is not None and model.price.tiers:
+        return f"{model.price.tiers[0].input} {model.price.currency}"
+    return rates(model.price)
+
+
 def rates(price: Price | None) -> str:
     """Return the base rates of a model, for one line of a list."""
     if price is None or not price.tiers:
@@ -347,8 +390,15 @@ def _figures(source: Completion | ModelmeterError | LedgerCall, told: str | None
     rows += [("besides", _beside(extra)) for extra in source.additional_usage]
     if source.estimated_output_tokens is not None:
         rows.append(("estimate", f"{source.estimated_output_tokens:,} output tokens, counted from the text"))
-    sureness = told or _SURENESS.get(source.certainty, "not said")
+    sureness = told or _sureness(source.certainty, source.attempts)
     return [*rows, ("certainty", f"{source.certainty.value}: {sureness}"), ("cost", money(source.cost))]
+
+
+def _sureness(certainty: Certainty, attempts: tuple[Attempt, ...]) -> str:
+    """Return what a certainty means; a bill whose last attempt told its end is in doubt for those before alone."""
+    if certainty is Certainty.AT_LEAST and len(attempts) > 1 and attempts[-1].certainty is Certainty.EXACT:
+        return _OF_SEVERAL
+    return _SURENESS.get(certainty, "not said")
 
 
 def _side(name: str, total: int | None, usage: Usage, parts: dict[str, str]) -> str:
@@ -377,7 +427,7 @@ def _asked(error: ModelmeterError) -> str:
 
 def _advice(error: ModelmeterError) -> str:
     if isinstance(error, NotConnectedError):
-        return "yes, once a server listens there: `modelmeter serve` starts one, --address names another"
+        return next((advice for sign, advice in _WAYS_IN if sign in error.message), _ONCE_IT_LISTENS)
     wait = "" if error.retry_after is None else f" after {error.retry_after:g} s"
     if not error.retryable:
         return "no" + (": it would be a second bill" if error.may_have_generated else "")

@@ -22,7 +22,7 @@ from .connection import connect, connection_options
 from .documents import document, plain
 from .exits import Exit, exit_of
 from .failures import show_error
-from .inputs import read_json, read_labels, read_prompt, read_tools
+from .inputs import read_json, read_labels, read_prompt, read_tools, sensitivity_option
 from .purchase import purchase_options, read_purchase
 from .render import Answer, show_rows
 
@@ -69,6 +69,7 @@ _EFFORTS = [effort.value.lower() for effort in ReasoningEffort if effort is not 
     metavar="FILE|JSON",
     help="Options in the provider's own format, such as its own tools.",
 )
+@sensitivity_option
 @click.option("--call-id", type=click.UUID, help="The id of the call.  [default: a new one]")
 @click.option(
     "--label", "labels", metavar="KEY=VALUE", multiple=True, help="Label the call. May be repeated."
@@ -96,6 +97,7 @@ def call(
     affinity: str | None,
     end_user: str | None,
     provider_options: str | None,
+    sensitivity: str | None,
     call_id: uuid.UUID | None,
     labels: Sequence[str],
     as_json: bool,
@@ -129,6 +131,7 @@ def call(
         "affinity_key": affinity,
         "end_user_id": end_user,
         "provider_options": read_json(provider_options, "--provider-options"),
+        "sensitivity": sensitivity,
         "call_id": call_id,
         "labels": read_labels(labels),
         "timeout": timeout,

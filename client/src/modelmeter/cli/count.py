@@ -16,7 +16,7 @@ from .connection import connect, connection_options
 from .documents import document
 from .exits import exit_of
 from .failures import show_failure
-from .inputs import read_json, read_prompt, read_tools
+from .inputs import read_json, read_prompt, read_tools, sensitivity_option
 from .render import show_rows
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     multiple=True,
     help="JSON file with a tool to offer. May be repeated.",
 )
+@sensitivity_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document: the count or the error.")
 @connection_options
 def count(
@@ -49,6 +50,7 @@ def count(
     schema: str | None,
     schema_mode: str | None,
     tools: Sequence[Path],
+    sensitivity: str | None,
     as_json: bool,
     address: str,
     tls: bool,
@@ -69,6 +71,7 @@ def count(
                 schema=read_json(schema, "--schema"),
                 schema_mode=schema_mode,
                 tools=read_tools(tools),
+                sensitivity=sensitivity,
                 timeout=timeout,
             )
     except ValueError as error:

@@ -16,7 +16,7 @@ from .connection import connect, connection_options
 from .documents import document
 from .exits import exit_of
 from .failures import show_failure
-from .inputs import read_json, read_labels, read_lines
+from .inputs import read_json, read_labels, read_lines, sensitivity_option
 from .purchase import purchase_options, read_purchase
 from .render import show_rows
 
@@ -35,6 +35,7 @@ _TYPES = [each.value.lower() for each in EmbeddingInputType if each is not Embed
 @click.option(
     "--input-type", type=click.Choice(_TYPES, case_sensitive=False), help="What the vectors are for."
 )
+@sensitivity_option
 @click.option("--call-id", type=click.UUID, help="The id of the call.  [default: a new one]")
 @click.option(
     "--label", "labels", metavar="KEY=VALUE", multiple=True, help="Label the call. May be repeated."
@@ -48,6 +49,7 @@ def embed(
     texts: Sequence[str],
     dimensions: int | None,
     input_type: str | None,
+    sensitivity: str | None,
     call_id: uuid.UUID | None,
     labels: Sequence[str],
     provider_options: str | None,
@@ -70,6 +72,7 @@ def embed(
                 texts or read_lines(),
                 dimensions=dimensions,
                 input_type=input_type,
+                sensitivity=sensitivity,
                 call_id=call_id,
                 labels=read_labels(labels),
                 provider_options=read_json(provider_options, "--provider-options"),

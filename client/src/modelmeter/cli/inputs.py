@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from modelmeter.enums import Sensitivity
 from modelmeter.messages import Tool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_SENSITIVITIES = [each.value.lower() for each in Sensitivity if each is not Sensitivity.UNSPECIFIED]
+
+sensitivity_option = click.option(
+    "--sensitivity",
+    type=click.Choice(_SENSITIVITIES, case_sensitive=False),
+    help="How confidential the prompt is.  [default: the tenant's]",
+)
 
 _TOOL_KEYS = {"name", "description", "parameters", "strict"}
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from modelmeter.enums import ModelTask
 from modelmeter.errors import ModelmeterError
 
 from . import bill
@@ -54,18 +55,18 @@ def _show_list(found: list[Model], *, as_json: bool) -> None:
         click.echo(document(models=found))
         return
     columns = ("model", "provider", "kind", "provider's model", "most output", "in / out per million")
-    rows = [
-        (
-            model.name,
-            model.provider,
-            model.provider_kind,
-            model.provider_model,
-            str(model.max_output_tokens),
-            bill.rates(model.price),
-        )
-        for model in found
-    ]
-    show_table(columns, rows)
+    show_table(columns, map(_row, found))
+
+
+def _row(model: Model) -> tuple[str, ...]:
+    return (
+        model.name,
+        f"{len(model.targets)} targets" if model.targets else model.provider,
+        model.provider_kind,
+        model.provider_model,
+        "" if model.task is ModelTask.EMBEDDING else str(model.max_output_tokens),
+        bill.rates_of(model),
+    )
 
 
 def _show_model(model: Model, *, as_json: bool) -> None:

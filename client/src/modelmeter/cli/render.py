@@ -116,3 +116,5 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         table.add_row(*(Text(row[index]) for index in used))
     if cells:
         console.print(table)
+    else:
+        Console(stderr=True, highlight=False).print("none")

@@ -16,6 +16,7 @@ from .call import answer_text
 from .connection import connect_async, connection_options
 from .exits import Exit, exit_of
 from .failures import show_error
+from .inputs import sensitivity_option
 from .render import Answer, show_rows
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ QUIT = "/quit"
 @click.option(
     "--max-output-tokens", type=int, help="Most tokens that one turn generates, reasoning included."
 )
+@sensitivity_option
 @click.option("--conversation", metavar="ID", default="", help="Your name for the conversation.")
 @click.option(
     "--keep-transcript",
@@ -47,6 +49,7 @@ def session(
     model: str,
     system: str | None,
     max_output_tokens: int | None,
+    sensitivity: str | None,
     conversation: str,
     keep_transcript: bool,
     address: str,
@@ -60,7 +63,12 @@ def session(
     conversation, "/quit" or the end of input ends the session. `--timeout` is for each turn. The exit code is that of
     `modelmeter call` for the first turn that failed, or 0.
     """
-    options = {"system": system, "max_output_tokens": max_output_tokens, "timeout": timeout}
+    options = {
+        "system": system,
+        "max_output_tokens": max_output_tokens,
+        "sensitivity": sensitivity,
+        "timeout": timeout,
+    }
     # The loop runs within turns only, so that reading a line can be interrupted.
     with asyncio.Runner() as runner:
         talk = _Talk(runner, connect_async(address, tls=tls, ca_file=ca_file), options)

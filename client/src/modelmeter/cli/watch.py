@@ -85,6 +85,8 @@ def _says(value: object) -> bool:
 
 def _text(value: object) -> str:
     told = plain(value)
+    if isinstance(told, dict) and "nano_units" in told:
+        return _cost(told)
     if isinstance(told, dict):
         return ",".join(
             f"{name}:{_text(inner)}" for name, inner in told.items() if _says(inner) and inner != {}
@@ -94,6 +96,13 @@ def _text(value: object) -> str:
     # Control characters of a provider's word must not move the cursor of whoever watches.
     text = "".join(character if character.isprintable() else "?" for character in str(told))
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+
+
+def _cost(told: dict[str, Any]) -> str:
+    """Return a cost as on a bill, without a blank so that it stays one word; a figure that is not exact says so."""
+    certainty = told.get("certainty", "")
+    figure = f"{bill.units(told['nano_units'] or 0)}{told.get('currency') or ''}"
+    return figure if certainty in ("", "EXACT") else f"{figure},certainty:{certainty}"
 
 
 add_tenant_option(watch)

@@ -374,7 +374,9 @@ Global___SessionTotals: _TypeAlias = SessionTotals  # noqa: Y015
 
 @_typing.final
 class SessionClosed(_message.Message):
-    """The session is over. The last message of the server, once."""
+    """The session is over. The last message of the server, once. Every turn that began has been told its end by then; one that
+    was not is one that was never begun, and nothing of it was sent.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

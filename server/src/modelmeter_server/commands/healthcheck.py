@@ -19,6 +19,9 @@ _TIMEOUT = 3.0
 _ANY_HOST = re.compile(r"^(0\.0\.0\.0|\[::\])(?=:\d+$)")
 
 
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
 def _default_address() -> str:
     """Return the first address that a server in this environment listens on, as this machine reaches it."""
     listen = os.environ.get("MODELMETER_LISTEN", "").split(",")[0].strip() or "127.0.0.1:50051"
@@ -38,13 +41,32 @@ def _default_address() -> str:
     "--service", default="readiness", show_default=True, help="What to ask for: readiness, liveness."
 )
 @click.option(
+    "--tls", is_flag=True, envvar="MODELMETER_TLS", show_envvar=True, help="Speak TLS to the server."
+)
+@click.option(
     "--ca-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=_FILE,
+    envvar="MODELMETER_CA_FILE",
+    show_envvar=True,
     help="PEM file of the authorities to trust; speaks TLS.",
 )
 @click.option(
+    "--client-cert",
+    type=_FILE,
+    envvar="MODELMETER_CLIENT_CERT",
+    show_envvar=True,
+    help="PEM file of a certificate, for a server that asks for one; speaks TLS.",
+)
+@click.option(
+    "--client-key",
+    type=_FILE,
+    envvar="MODELMETER_CLIENT_KEY",
+    show_envvar=True,
+    help="PEM file of its key.",
+)
+@click.option(
     "--token-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=_FILE,
     envvar="MODELMETER_TOKEN_FILE",
     show_envvar=True,
     help="File with a bearer token, for a server whose health is not open; or the token in MODELMETER_TOKEN.",
@@ -54,7 +76,10 @@ def _default_address() -> str:
 def healthcheck(
     address: str,
     service: str,
+    tls: bool,
     ca_file: Path | None,
+    client_cert: Path | None,
+    client_key: Path | None,
     token_file: Path | None,
     server_name: str | None,
     timeout: float,
@@ -66,7 +91,8 @@ def healthcheck(
     import grpc
     from grpc_health.v1 import health_pb2
 
-    with _channel(address, ca_file, server_name) as channel:
+    credentials = _credentials(tls, ca_file, client_cert, client_key)
+    with _channel(address, credentials, server_name) as channel:
         request = health_pb2.HealthCheckRequest(service=service)
         # By hand: the type stubs of the generated stub know no method.
         check = channel.unary_unary(
@@ -74,8 +100,9 @@ def healthcheck(
             request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
             response_deserializer=health_pb2.HealthCheckResponse.FromString,
         )
+        metadata = _metadata(address, token_file, is_secure=credentials is not None)
         try:
-            status = check(request, timeout=timeout, metadata=_metadata(address, ca_file, token_file)).status
+            status = check(request, timeout=timeout, metadata=metadata).status
         except grpc.RpcError as error:
             click.echo(f"{address}: {error.code().name}: {error.details()}", err=True)
             sys.exit(1)
@@ -84,23 +111,39 @@ def healthcheck(
     sys.exit(status != health_pb2.HealthCheckResponse.SERVING)
 
 
-def _metadata(address: str, ca_file: Path | None, token_file: Path | None) -> tuple[tuple[str, str], ...]:
+def _metadata(address: str, token_file: Path | None, *, is_secure: bool) -> tuple[tuple[str, str], ...]:
     """Return the token as metadata; none goes to another machine in the clear."""
     from modelmeter_server.rpc.listen import is_loopback
 
     text = os.environ.get("MODELMETER_TOKEN", "") if token_file is None else token_file.read_text("utf-8")
-    if not text.strip() or (ca_file is None and not is_loopback(address)):
+    if not text.strip() or not (is_secure or is_loopback(address)):
         return ()
     return (("authorization", f"Bearer {text.strip()}"),)
 
 
-def _channel(address: str, ca_file: Path | None, server_name: str | None) -> grpc.Channel:
+def _credentials(
+    tls: bool, ca_file: Path | None, client_cert: Path | None, client_key: Path | None
+) -> grpc.ChannelCredentials | None:
+    """Return what to speak TLS with, `None` where no option asks for it. Raises click.UsageError."""
+    from modelmeter import tls_credentials
+
+    if not (tls or ca_file or client_cert or client_key):
+        return None
+    try:
+        return tls_credentials(ca_file=ca_file, certificate=client_cert, key=client_key)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _channel(
+    address: str, credentials: grpc.ChannelCredentials | None, server_name: str | None
+) -> grpc.Channel:
     import grpc
 
     # An ambient proxy has no business between a probe and its own machine.
     options: list[tuple[str, str | int]] = [("grpc.enable_http_proxy", 0)]
-    if ca_file is None:
+    if credentials is None:
         return grpc.insecure_channel(address, options)
     if server_name is not None:
         options.append(("grpc.ssl_target_name_override", server_name))
-    return grpc.secure_channel(address, grpc.ssl_channel_credentials(ca_file.read_bytes()), options)
+    return grpc.secure_channel(address, credentials, options)

@@ -53,7 +53,7 @@ def _read(table: Table, tenant: str) -> Ceiling:
     scope = Scope[table.word("scope", _Scope.TENANT).name]
     tokens = table.integer("tokens", -1, least=0, most=_MOST) if "tokens" in table else None
     nanos = _money(table)
-    if tokens is None and nanos is None:
+    if "tokens" not in table and "money" not in table:
         table.mistake(None, "bounds nothing", "write tokens = 1000000, or money and currency")
     return Ceiling(
         ceiling_id="",

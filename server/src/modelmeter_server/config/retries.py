@@ -21,7 +21,7 @@ def read_retry(model: Table, *owners: ProviderSettings | None, attempts: int = 1
     All attempts together get the time that the provider's `timeouts.total` gives to one, the longest of several.
     `attempts` is how many there are where nothing is said.
     """
-    table = model.table("retry")
+    table = model.table("retry", "a table such as { max_attempts = 3 }")
     attempts = table.integer("max_attempts", min(attempts, MAX_ATTEMPTS), least=1, most=MAX_ATTEMPTS)
     initial = _wait(table, "initial_wait", INITIAL_WAIT)
     longest = _wait(table, "max_wait", MAX_WAIT)

@@ -217,9 +217,9 @@ class Table:
         value = self.get(key, bool, "true or false")
         return default if value is None else bool(value)
 
-    def table(self, key: str) -> Table:
+    def table(self, key: str, expected: str = "a table") -> Table:
         """Return a table inside this one; an empty one when it is absent."""
-        value = self.get(key, dict, "a table")
+        value = self.get(key, dict, expected)
         return Table(value or {}, (*self.path, key), self._mistakes)
 
     def named_tables(self, key: str) -> Iterator[Table]:

@@ -39,6 +39,10 @@ class CertificateFiles:
         self._last = self._checked()
         return self._last
 
+    def follow(self, before: CertificateFiles) -> None:
+        """Take the place of other files: what they held last is nothing new, should these hold the same."""
+        self._last = before._last
+
     def renewed(self) -> Certificate | None:
         """Return what the files hold if that has changed since the last success, else `None`.
 

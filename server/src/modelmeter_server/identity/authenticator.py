@@ -128,5 +128,5 @@ class CallerAuthenticator:
         tenant = self.tenants.get(name)
         if tenant is None:
             message = "the tenant of this credential is not configured here"
-            raise NotAuthenticated(message, subject=subject)
+            raise NotAuthenticated(message, subject=subject, tenant=name)
         return Principal(tenant=tenant, subject=subject, **proof)

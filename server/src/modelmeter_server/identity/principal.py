@@ -31,10 +31,11 @@ ANYBODY = Principal(tenant=OPEN, subject="anybody")
 class NotAuthenticated(Exception):
     """Nobody vouches for the caller. The message is for the caller; it tells no more than its own credential does."""
 
-    def __init__(self, message: str, *, subject: str = "") -> None:
-        """`subject` is for the log: whom a credential names that did not prove it."""
+    def __init__(self, message: str, *, subject: str = "", tenant: str = "") -> None:
+        """For the log are `subject`, whom a credential names that did not prove it, and `tenant`, one that is missing."""
         super().__init__(message)
         self.subject = subject
+        self.tenant = tenant
 
 
 class NoKeys(Exception):

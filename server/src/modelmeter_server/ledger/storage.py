@@ -197,7 +197,7 @@ def _parts(settings: StorageSettings) -> tuple[Store, Reader]:
         return SqliteStore(path, book=book, power=power), SqliteReader(path)
     if scheme in ("postgresql", "postgres"):
         return _postgres_parts(f"postgresql:{rest}", book, power=power)
-    message = "a ledger's URL begins with sqlite:/// or postgresql://"
+    message = 'a ledger\'s URL begins with sqlite:/// or postgresql://, and "none" stands for no ledger'
     raise LedgerUrlError(message)
 
 

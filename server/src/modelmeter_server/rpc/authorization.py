@@ -16,8 +16,10 @@ import grpc
 from modelmeter_server.core.calls import CallOutcome
 from modelmeter_server.core.errors import Failure, failure
 from modelmeter_server.core.outcomes import Cause, Code, Kind
+from modelmeter_server.core.text import cut_utf8
 from modelmeter_server.identity.certificate_names import names_in
 from modelmeter_server.identity.principal import ANYBODY, NoKeys, NotAuthenticated, Principal
+from modelmeter_server.telemetry.calls import NAME_BYTES
 from modelmeter_server.telemetry.log import get_logger
 
 from .identity import current_principal, let_in
@@ -169,7 +171,8 @@ def _denial(error: NotAuthenticated | NoKeys, method: str) -> Failure:
             cause=Cause.NETWORK,
             retryable=True,
         )
-    _log.warning("not authenticated", method=method, subject=error.subject, reason=str(error))
+    more = {"tenant": cut_utf8(error.tenant, NAME_BYTES)} if error.tenant else {}
+    _log.warning("not authenticated", method=method, subject=error.subject, reason=str(error), **more)
     return unauthenticated(str(error))
 
 

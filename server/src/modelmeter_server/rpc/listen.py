@@ -113,6 +113,7 @@ class _Renewal:
     def name(self, files: CertificateFiles) -> None:
         """Look at other files from now on."""
         with self._lock:
+            files.follow(self._files)
             self._files = files
 
     def __call__(self) -> grpc.ServerCertificateConfiguration | None:

@@ -92,7 +92,7 @@ def call_line(outcome: CallOutcome) -> CallLine:
     """Return what the log says of a call."""
     result = outcome.result
     line = CallLine(
-        timestamp=datetime.now(UTC).isoformat(),
+        timestamp=f"{datetime.now(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z",
         level="info",
         event="call",
         call_id=outcome.call_id,

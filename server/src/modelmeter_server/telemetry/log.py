@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 """Level names of the configuration."""
 
+_FIRST = ("timestamp", "level", "event")
+"""What a line begins with, as the line of a call does: whoever reads along reads from the left."""
+
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 def _render(_logger: object, _method: str, event: Any) -> bytes:
     try:
-        return _encode(event)
+        return _encode({name: event[name] for name in _FIRST if name in event} | event)
     except (
         msgspec.MsgspecError,
         ValueError,
