@@ -28,6 +28,7 @@ from modelmeter_server.core import (
     calls,
     embeddings,
     errors,
+    hosted,
     models,
     outcomes,
     pricing,
@@ -189,7 +190,7 @@ WORDS = [
         only_client={"proto": AS_IT_CAME},
     ),
     Word(completion_pb2.Timings, (calls.Timings,), modelmeter.Timings),
-    Word(completion_pb2.HostedTool, (answers.HostedTool,), modelmeter.HostedTool),
+    Word(completion_pb2.HostedTool, (hosted.HostedTool,), modelmeter.HostedTool),
     Word(completion_pb2.CompletionStarted, (stream.Started,), modelmeter.Started),
     Word(
         completion_pb2.TextDelta,

@@ -10,6 +10,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from modelmeter_server.core.embeddings import EmbeddingRequest
 from modelmeter_server.core.errors import Failure
 from modelmeter_server.core.insights import Sample
@@ -119,11 +121,15 @@ class Telemetry:
         run_id: str = "",
         conversation_id: str = "",
         streamed: bool = False,
+        earlier: int = 0,
     ) -> CallWatch:
-        """Watch a call from now on. Its own label names the conversation rather than `conversation_id`."""
+        """Watch a call from now on. Its own label names the conversation rather than `conversation_id`.
+
+        `earlier`: attempts that were made for the same turn of a session, so that its own are counted on from there.
+        """
         conversation_id = request.labels.get(CONVERSATION_LABEL, conversation_id)
         to = Belonging(tenant, request.call_id, run_id, conversation_id)
-        return CallWatch(self, request, to, streamed=streamed)
+        return CallWatch(self, request, to, streamed=streamed, earlier=earlier)
 
     def session_opened(self, *, tenant: str, conversation_id: str, emulated: bool) -> SessionWatch:
         """Watch a session from now on."""
@@ -137,13 +143,15 @@ class Telemetry:
 
     # What is no call
 
-    def targets_stand(
-        self, levels: Iterable[tuple[str, int]], target: str | None = None, state: str = ""
-    ) -> None:
-        """Note how all targets fare, and which one came into which state, if one did."""
+    def targets_stand(self, levels: Iterable[tuple[str, int]]) -> None:
+        """Note how all targets fare."""
         self.instruments.targets_stand(levels)
-        if target is not None:
-            self.instruments.target_changed(target, state)
+
+    def breaker_changed(self, target: str, before: str, state: str) -> None:
+        """Note that the breaker of a target came into another state."""
+        self.instruments.target_changed(target, state)
+        if self.bus.is_wanted:
+            self.happenings.breaker_changed(target, before, state)
 
     def soft_limit_passed(self, ceiling_id: str, percent: int, standing: Any) -> None:
         """Note that a share of a ceiling was passed."""
@@ -210,7 +218,7 @@ class RpcWatch:
 class CallWatch:
     """One call under way."""
 
-    __slots__ = ("_inputs", "_operation", "_place", "_request", "_started", "_telemetry", "_to")
+    __slots__ = ("_earlier", "_inputs", "_operation", "_place", "_request", "_started", "_telemetry", "_to")
 
     def __init__(
         self,
@@ -219,8 +227,10 @@ class CallWatch:
         to: Belonging,
         *,
         streamed: bool,
+        earlier: int = 0,
     ) -> None:
         self._telemetry = telemetry
+        self._earlier = earlier
         is_batch = isinstance(request, EmbeddingRequest)
         self._operation = names.EMBEDDINGS if is_batch else names.CHAT
         self._inputs = len(request.inputs) if isinstance(request, EmbeddingRequest) else 0
@@ -238,6 +248,7 @@ class CallWatch:
 
     def dispatching(self, number: int, target: str) -> None:
         """Note that an attempt begins."""
+        number += self._earlier
         self._started[number] = time.time_ns()
         if number > 1:
             self._telemetry.instruments.retried(target)
@@ -250,6 +261,10 @@ class CallWatch:
 
     def _ended(self, outcome: CallOutcome, attempts: Sequence[Attempt]) -> None:
         telemetry, to = self._telemetry, self._to
+        if self._earlier:
+            attempts = [
+                msgspec.structs.replace(each, number=self._earlier + each.number) for each in attempts
+            ]
         telemetry.instruments.call_ended(outcome, attempts, self._operation, to.tenant)
         telemetry.keep(sample_of(outcome, to))
         if telemetry.bus.is_wanted:
