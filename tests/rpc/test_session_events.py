@@ -119,7 +119,8 @@ async def test_a_turn_that_is_sent_twice_is_told_as_two_attempts_and_one_turn():
     assert attempts == [1, 1, 2, 2]
     assert [span.attributes[names.ATTEMPT] for span in seen.attempt_spans] == [1, 1, 2]
     assert seen.metrics()[names.RETRIES] == [({names.TARGET: "openai_responses"}, 1)]
-    assert session.ended.totals.certainty is modelmeter.Certainty.EXACT
+    # The provider answered the first one, which may be billed.
+    assert session.ended.totals.certainty is modelmeter.Certainty.AT_LEAST
 
 
 async def test_a_session_without_a_turn_is_not_told():

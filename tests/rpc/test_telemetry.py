@@ -11,8 +11,10 @@ from opentelemetry.trace import StatusCode
 
 from modelmeter.v1 import ledger_service_pb2, model_service_pb2, usage_pb2
 from modelmeter_server.core.errors import TABLE, failure
+from modelmeter_server.core.events import kind_of
 from modelmeter_server.core.outcomes import Cause, Certainty, Kind, Stage
 from modelmeter_server.core.pricing import PriceTable, Tier
+from modelmeter_server.core.retry_policy import RetryPolicy
 from modelmeter_server.core.usage import Usage
 from modelmeter_server.telemetry import conventions as names
 from tests.rpc.test_ledger_service import stub_of
@@ -125,6 +127,32 @@ async def test_every_kind_of_failure_is_told_with_its_bill(kind):
     assert (attributes[names.OUTCOME], calls) == (kind.value, 1)
     ((attributes, _),) = seen.metrics()[names.INFERENCE_DURATION]
     assert attributes[names.ERROR_TYPE] == kind.value
+
+
+async def test_a_retry_is_told_and_each_attempt_has_its_span_and_its_count():
+    throttled = failure(Kind.RATE_LIMITED, "wait", cause=Cause.PROVIDER, stage=Stage.HEADERS)
+    again = msgspec.structs.replace(PRICED, retry=RetryPolicy(max_attempts=2, initial_wait=0.001))
+    seen = Observed()
+    driver = ScriptedDriver([Written(), Verdict(throttled)], answering())
+    async with serving(driver, models=[again], telemetry=seen.telemetry) as running:
+        await running.ask()
+    assert seen.kinds() == ["prompt.started", "attempt", "retry", "attempt", "prompt.completed"]
+    first, second = [event for event in seen.events() if kind_of(event) == "attempt"]
+    assert (first.number, first.error_kind) == (1, Kind.RATE_LIMITED)
+    assert (second.number, second.error_kind) == (2, None)
+    assert seen.event("retry").number == 2
+    assert seen.event("prompt.completed").attempts_total == 2
+    (rpc,), spans = seen.rpc_spans, seen.attempt_spans
+    assert [span.parent.span_id for span in spans] == [rpc.context.span_id] * 2
+    assert [span.attributes[names.ATTEMPT] for span in spans] == [1, 2]
+    assert [span.attributes.get(names.ERROR_TYPE) for span in spans] == ["RATE_LIMITED", None]
+    assert [span.attributes.get(names.OUTPUT_TOKENS) for span in spans] == [None, 9]
+    assert [span.status.status_code for span in spans] == [StatusCode.ERROR, StatusCode.UNSET]
+    counted = seen.metrics()
+    assert counted[names.RETRIES] == [({names.TARGET: "scripted"}, 1)]
+    errors = {each[0].get(names.ERROR_TYPE): each[1] for each in counted[names.INFERENCE_DURATION]}
+    assert errors == {"RATE_LIMITED": 1, None: 1}
+    assert sum(calls for _, calls in counted[names.CALLS]) == 1
 
 
 async def test_a_caller_who_leaves_is_told_as_cancelled_with_what_was_consumed():

@@ -176,14 +176,10 @@ class Happenings:
         """Tell that another attempt begins."""
         self.tell(Retried, to, Severity.WARNING, number=number, target=target)
 
-    def call_ended(
-        self, outcome: CallOutcome, attempts: Sequence[Attempt], to: Belonging, *, inputs: int = 0
-    ) -> None:
-        """Tell how a call ended: its attempts, its hosted tools, and last the end itself."""
+    def call_ended(self, outcome: CallOutcome, to: Belonging, *, inputs: int = 0) -> None:
+        """Tell how a call ended: its hosted tools, and last the end itself."""
         result = outcome.result
         if not outcome.replayed:
-            for attempt in attempts:
-                self._attempt_ended(attempt, to)
             self.hosted_tools(result.hosted_tools, result.provider_response_id or "", to)
         if isinstance(result, Failure):
             self._failed(outcome, result, to)
@@ -202,7 +198,8 @@ class Happenings:
                 certainty=result.certainty,
             )
 
-    def _attempt_ended(self, attempt: Attempt, to: Belonging) -> None:
+    def attempt_ended(self, attempt: Attempt, to: Belonging) -> None:
+        """Tell that a request to a provider ended."""
         self.tell(
             AttemptEnded,
             to,

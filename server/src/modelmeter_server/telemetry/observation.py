@@ -218,7 +218,17 @@ class RpcWatch:
 class CallWatch:
     """One call under way."""
 
-    __slots__ = ("_earlier", "_inputs", "_operation", "_place", "_request", "_started", "_telemetry", "_to")
+    __slots__ = (
+        "_earlier",
+        "_inputs",
+        "_operation",
+        "_place",
+        "_request",
+        "_started",
+        "_telemetry",
+        "_to",
+        "_told",
+    )
 
     def __init__(
         self,
@@ -236,6 +246,7 @@ class CallWatch:
         self._inputs = len(request.inputs) if isinstance(request, EmbeddingRequest) else 0
         self._place = current_place.get()
         self._started: dict[int, int] = {}
+        self._told = 0
         self._request = _asked(request, streamed=streamed) if telemetry.spans is not None else {}
         self._to = to
         if telemetry.bus.is_wanted:
@@ -255,23 +266,42 @@ class CallWatch:
             if self._telemetry.bus.is_wanted:
                 self._try(self._telemetry.happenings.retried, number, target, self._to)
 
+    def attempts_failed(self, attempts: Sequence[Attempt]) -> None:
+        """Tell the attempts so far, of which the last one has failed just now."""
+        if self._telemetry.bus.is_wanted:
+            self._try(self._tell_attempts, attempts)
+
+    def _tell_attempts(self, attempts: Sequence[Attempt]) -> None:
+        for attempt in self._counted_on(attempts[self._told :]):
+            self._telemetry.happenings.attempt_ended(attempt, self._to)
+        self._told = len(attempts)
+
+    def _counted_on(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+        """Return them with the numbers that they have among all of the turn."""
+        if not self._earlier:
+            return attempts
+        return [msgspec.structs.replace(each, number=self._earlier + each.number) for each in attempts]
+
     def ended(self, outcome: CallOutcome, attempts: Sequence[Attempt]) -> None:
         """Note the recorded outcome, with all attempts."""
         self._try(self._ended, outcome, attempts)
 
     def _ended(self, outcome: CallOutcome, attempts: Sequence[Attempt]) -> None:
         telemetry, to = self._telemetry, self._to
-        if self._earlier:
-            attempts = [
-                msgspec.structs.replace(each, number=self._earlier + each.number) for each in attempts
-            ]
         telemetry.instruments.call_ended(outcome, attempts, self._operation, to.tenant)
         telemetry.keep(sample_of(outcome, to))
         if telemetry.bus.is_wanted:
-            telemetry.happenings.call_ended(outcome, attempts, to, inputs=self._inputs)
+            self._tell_attempts(attempts)
+            telemetry.happenings.call_ended(outcome, to, inputs=self._inputs)
         if telemetry.spans is not None:
             telemetry.spans.attempts_ended(
-                outcome, attempts, self._started, self._operation, to, self._place, self._request
+                outcome,
+                self._counted_on(attempts),
+                self._started,
+                self._operation,
+                to,
+                self._place,
+                self._request,
             )
 
     def _try(self, note: Callable[..., None], *facts: Any, **more: Any) -> None:
