@@ -153,6 +153,7 @@ WORDS = [
             "quotas": OF_THE_STATUS,
             "provider_body": FOR_THE_RECORD,
             "price_factor": OF_THE_COST,
+            "hosted_tools": "is for those who watch",
         },
         only_client={
             "proto": AS_IT_CAME,

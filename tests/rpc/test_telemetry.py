@@ -267,7 +267,13 @@ async def test_a_replayed_call_is_told_as_one_and_consumes_nothing(ledger):
         *("prompt.started", "prompt.completed", "replay"),
     ]
     assert seen.events()[2].settled
-    assert seen.metrics()[names.INFERENCE_USAGE + "input_tokens"][0][1] == 25
+    counted = seen.metrics()
+    assert counted[names.INFERENCE_USAGE + "input_tokens"][0][1] == 25
+    assert counted[names.REPLAYS] == [({names.REQUEST_MODEL: "claude", names.OUTCOME: "OK"}, 1)]
+    landed = {
+        each[0][names.DISPOSITION]: (each[0][names.CERTAINTY], each[1]) for each in counted[names.CALLS]
+    }
+    assert landed == {"LANDED": ("EXACT", 1), "DID_NOT_HAPPEN": ("NONE", 1)}
     assert len(seen.attempt_spans) == 1
 
 

@@ -97,6 +97,10 @@ class Telemetry:
         """Let the number of calls be read that wait for room."""
         self.instruments.ask(names.WAITING, "{call}", "Calls that wait for room.", level)
 
+    def ask_sessions(self, level: Callable[[], float]) -> None:
+        """Let the number of open sessions be read."""
+        self.instruments.ask(names.SESSIONS_OPEN, "{session}", "Sessions that are open.", level)
+
     def ask_ledger(self, is_up: Callable[[], bool]) -> None:
         """Let it be read whether the ledger can be written."""
         self.instruments.ask(
