@@ -22,13 +22,17 @@ FAILING: list[Step] = [Written(), opening(), text("He"), Broken()]
 def watch_sync(address: str, ready, **wanted) -> list[modelmeter.Event]:
     with Client(address) as client, client.events.watch(**wanted) as batches:
         ready()
-        return list(next(batches).events)
+        batch = next(batches)
+        assert batch.process
+        return list(batch.events)
 
 
 async def watch_async(address: str, ready, **wanted) -> list[modelmeter.Event]:
     async with AsyncClient(address) as client, client.events.watch(**wanted) as batches:
         ready()
-        return list((await anext(batches)).events)
+        batch = await anext(batches)
+        assert batch.process
+        return list(batch.events)
 
 
 @pytest.mark.parametrize("face", ["async", "sync"])

@@ -191,7 +191,7 @@ async def test_insights_tell_times_failures_and_tokens_of_this_process():
         await running.error()
         response = await EventServiceStub(running.channel).GetInsights(pb.GetInsightsRequest())
     found = response.insights
-    assert (found.calls, found.answered, found.failed, found.untold) == (2, 1, 1, 0)
+    assert (found.calls, found.answered, found.failed, found.untold, found.at_least) == (2, 1, 1, 0, 1)
     assert dict(found.errors) == {Kind.INTERRUPTED.value: 1}
     assert found.latency.count == found.first_token.count == 1
     assert found.latency.p99 == found.latency.most > 0

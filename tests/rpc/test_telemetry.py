@@ -112,12 +112,13 @@ async def test_every_kind_of_failure_is_told_with_its_bill(kind):
         certainty=certainty,
         usage=Usage(input_tokens=3, output_tokens=2) if told else None,
         provider_code="odd_code",
+        provider_response_id="msg_9",
     )
     seen, code = await observed(ScriptedDriver([Written(), Verdict(failed)]))
     event = seen.event("prompt.failed")
     assert (event.error_kind, event.certainty, event.cause) == (kind, certainty, Cause.PROVIDER)
     assert (event.usage is not None, event.cost is not None) == (told, told)
-    assert event.provider_code == "odd_code"
+    assert (event.provider_code, event.provider_response_id) == ("odd_code", "msg_9")
     assert event.message == TABLE[kind].meaning  # a provider's words may echo a prompt
     (rpc,), (attempt,) = seen.rpc_spans, seen.attempt_spans
     assert (rpc.attributes[names.RPC_STATUS], rpc.attributes[names.ERROR_TYPE]) == (code, code)

@@ -106,5 +106,7 @@ class AsyncEvents:
 
 
 async def _batches(parts: AsyncIterator[pb.WatchEventsResponse]) -> AsyncGenerator[EventBatch, None]:
+    process = ""
     async for part in parts:
-        yield messages.batch_from(part)
+        process = process or part.process
+        yield messages.batch_from(part, process)

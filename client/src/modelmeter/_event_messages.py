@@ -109,9 +109,9 @@ def insights_request(
     return request
 
 
-def batch_from(proto: event_service_pb2.WatchEventsResponse) -> watched.EventBatch:
-    """Return a batch."""
-    return watched.EventBatch(tuple(map(event_from, proto.events)), proto.gap.lost)
+def batch_from(proto: event_service_pb2.WatchEventsResponse, process: str) -> watched.EventBatch:
+    """Return a batch of a server process, which the first message of the stream names."""
+    return watched.EventBatch(tuple(map(event_from, proto.events)), proto.gap.lost, process)
 
 
 def event_from(proto: event_pb2.Event) -> watched.Event:
@@ -171,6 +171,7 @@ def insights_from(proto: event_service_pb2.GetInsightsResponse) -> watched.Insig
         failed=found.failed,
         replayed=found.replayed,
         untold=found.untold,
+        at_least=found.at_least,
         latency=_distribution(found.latency),
         first_token=_distribution(found.first_token),
         errors=dict(found.errors),

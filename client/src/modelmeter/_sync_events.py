@@ -106,5 +106,7 @@ class Events:
 
 
 def _batches(parts: Iterator[pb.WatchEventsResponse]) -> Generator[EventBatch, None, None]:
+    process = ""
     for part in parts:
-        yield messages.batch_from(part)
+        process = process or part.process
+        yield messages.batch_from(part, process)

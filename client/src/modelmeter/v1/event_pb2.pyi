@@ -414,7 +414,7 @@ Global___PromptCompleted: _TypeAlias = PromptCompleted  # noqa: Y015
 
 @_typing.final
 class PromptFailed(_message.Message):
-    """A completion, count or embedding failed; what it cost stands beside why."""
+    """A completion or embedding failed; what it cost stands beside why."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -439,6 +439,7 @@ class PromptFailed(_message.Message):
     TOTAL_TIME_FIELD_NUMBER: _builtins.int
     REPLAYED_FIELD_NUMBER: _builtins.int
     SETTLED_FIELD_NUMBER: _builtins.int
+    PROVIDER_RESPONSE_ID_FIELD_NUMBER: _builtins.int
     model_asked: _builtins.str
     """The model as the caller asked for it, cut to 256 bytes."""
     model_served: _builtins.str
@@ -471,6 +472,8 @@ class PromptFailed(_message.Message):
     """Whether it came from the journal or was shared: nothing was bought for it."""
     settled: _builtins.bool
     """Whether the bill is durably booked."""
+    provider_response_id: _builtins.str
+    """The provider's id of its response, by which a bill can be asked for; empty when it gave none."""
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
         """What was consumed, as far as it was told."""
@@ -515,10 +518,11 @@ class PromptFailed(_message.Message):
         total_time: _duration_pb2.Duration | None = ...,
         replayed: _builtins.bool = ...,
         settled: _builtins.bool = ...,
+        provider_response_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens", "_http_status", b"_http_status", "cost", b"cost", "estimated_output_tokens", b"estimated_output_tokens", "first_token_time", b"first_token_time", "http_status", b"http_status", "queue_time", b"queue_time", "total_time", b"total_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens", "_http_status", b"_http_status", "attempts_total", b"attempts_total", "cause", b"cause", "certainty", b"certainty", "cost", b"cost", "disposition", b"disposition", "error_kind", b"error_kind", "estimated_output_tokens", b"estimated_output_tokens", "first_token_time", b"first_token_time", "http_status", b"http_status", "message", b"message", "model_asked", b"model_asked", "model_served", b"model_served", "provider_code", b"provider_code", "queue_time", b"queue_time", "replayed", b"replayed", "retryable", b"retryable", "settled", b"settled", "stage", b"stage", "target", b"target", "total_time", b"total_time", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens", "_http_status", b"_http_status", "attempts_total", b"attempts_total", "cause", b"cause", "certainty", b"certainty", "cost", b"cost", "disposition", b"disposition", "error_kind", b"error_kind", "estimated_output_tokens", b"estimated_output_tokens", "first_token_time", b"first_token_time", "http_status", b"http_status", "message", b"message", "model_asked", b"model_asked", "model_served", b"model_served", "provider_code", b"provider_code", "provider_response_id", b"provider_response_id", "queue_time", b"queue_time", "replayed", b"replayed", "retryable", b"retryable", "settled", b"settled", "stage", b"stage", "target", b"target", "total_time", b"total_time", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__estimated_output_tokens: _TypeAlias = _typing.Literal["estimated_output_tokens"]  # noqa: Y015
     _WhichOneofArgType__estimated_output_tokens: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens"]  # noqa: Y015

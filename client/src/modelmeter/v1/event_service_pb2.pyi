@@ -453,6 +453,7 @@ class Insights(_message.Message):
     BY_CONVERSATION_FIELD_NUMBER: _builtins.int
     BY_RUN_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
+    AT_LEAST_FIELD_NUMBER: _builtins.int
     calls: _builtins.int
     """All calls."""
     answered: _builtins.int
@@ -463,6 +464,8 @@ class Insights(_message.Message):
     """Those that were answered from the journal or shared; they consumed nothing."""
     untold: _builtins.int
     """Those that may have consumed something that nobody told."""
+    at_least: _builtins.int
+    """Those whose consumption was told in part: a lower bound, and so are the sums that they are in."""
     @_builtins.property
     def latency(self) -> Global___Distribution:
         """From arrival to the end, of answers."""
@@ -511,10 +514,11 @@ class Insights(_message.Message):
         by_conversation: _abc.Iterable[Global___InsightsSpend] | None = ...,
         by_run: _abc.Iterable[Global___InsightsSpend] | None = ...,
         since: _timestamp_pb2.Timestamp | None = ...,
+        at_least: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["first_token", b"first_token", "latency", b"latency", "since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "by_conversation", b"by_conversation", "by_model", b"by_model", "by_run", b"by_run", "calls", b"calls", "errors", b"errors", "failed", b"failed", "first_token", b"first_token", "latency", b"latency", "replayed", b"replayed", "since", b"since", "total", b"total", "untold", b"untold"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "at_least", b"at_least", "by_conversation", b"by_conversation", "by_model", b"by_model", "by_run", b"by_run", "calls", b"calls", "errors", b"errors", "failed", b"failed", "first_token", b"first_token", "latency", b"latency", "replayed", b"replayed", "since", b"since", "total", b"total", "untold", b"untold"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

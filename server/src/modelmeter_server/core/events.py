@@ -112,7 +112,7 @@ class PromptCompleted(Event, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
 
 class PromptFailed(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="prompt.failed"):
-    """A completion, count or embedding failed; what it cost stands beside why."""
+    """A completion or embedding failed; what it cost stands beside why."""
 
     model_asked: str
     model_served: str = ""
@@ -125,6 +125,7 @@ class PromptFailed(Event, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     """What happened, without the words of a provider or a caller: those echo prompts."""
     retryable: bool = False
     provider_code: str = ""
+    provider_response_id: str = ""
     http_status: int | None = None
     usage: Usage | None = None
     certainty: Certainty

@@ -260,6 +260,7 @@ class Happenings:
             message=self._sentence(failed),
             retryable=failed.retryable,
             provider_code=self.clean(failed.provider_code),
+            provider_response_id=self.clean(failed.provider_response_id),
             http_status=failed.http_status,
             estimated_output_tokens=failed.estimated_output_tokens,
             attempts_total=outcome.attempts_total,
