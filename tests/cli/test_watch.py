@@ -88,6 +88,19 @@ async def test_programs_get_one_object_a_line():
     assert "proto" not in told
 
 
+async def test_only_what_names_a_target_or_a_kind_of_failure_is_shown_where_asked_for():
+    result = await watched("--count", "1", "--target", "scripted", "--kind", "prompt.completed")
+    assert "target=scripted" in result.stdout
+    result = await watched("--error-kind", "loud", calls=0)
+    assert "loud" in result.output
+
+
+def test_a_zero_of_a_bill_is_shown_and_what_nobody_told_is_not():
+    told = line(replace(EVENT, fact={"usage": Usage(input_tokens=25, output_tokens=0)}))
+    assert "usage=input_tokens:25,output_tokens:0" in told
+    assert "reasoning" not in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"), [(["--kind", "prompt.pondered"], "REFUSED"), (["--min-severity", "loud"], "loud")]
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -21,13 +22,17 @@ FAILING: list[Step] = [Written(), opening(), text("He"), Broken()]
 def watch_sync(address: str, ready, **wanted) -> list[modelmeter.Event]:
     with Client(address) as client, client.events.watch(**wanted) as batches:
         ready()
-        return list(next(batches).events)
+        batch = next(batches)
+        assert batch.process
+        return list(batch.events)
 
 
 async def watch_async(address: str, ready, **wanted) -> list[modelmeter.Event]:
     async with AsyncClient(address) as client, client.events.watch(**wanted) as batches:
         ready()
-        return list((await anext(batches)).events)
+        batch = await anext(batches)
+        assert batch.process
+        return list(batch.events)
 
 
 @pytest.mark.parametrize("face", ["async", "sync"])
@@ -67,6 +72,29 @@ async def test_what_is_recent_and_what_it_adds_up_to():
     assert insights.by_model[0].name == "claude"
     assert insights.since is not None
     assert nothing.since is None
+
+
+@pytest.mark.parametrize("face", ["async", "sync"])
+async def test_what_is_recent_narrows_to_a_kind_of_failure_and_a_time(face):
+    async with serving(ScriptedDriver(answering(), FAILING), telemetry=Telemetry()) as running:
+        await running.ask()
+        await running.error()
+        later = datetime.now(UTC) + timedelta(hours=1)
+
+        def ask():
+            with Client(running.address) as client:
+                found = client.events.recent(error_kinds="interrupted", until=later)
+                return [event.kind for event in found], list(client.events.recent(since=later))
+
+        if face == "sync":
+            failed, nothing = await asyncio.to_thread(ask)
+        else:
+            async with AsyncClient(running.address) as client:
+                recent = client.events.recent
+                failed = [event.kind async for event in recent(error_kinds="interrupted", until=later)]
+                nothing = [event async for event in recent(since=later)]
+    assert failed == ["prompt.failed", "attempt"]
+    assert nothing == []
 
 
 async def test_the_sync_client_tells_the_same():

@@ -73,6 +73,11 @@ def test_every_value_that_is_looked_for_is_one_that_occurs(expression):
         assert set(values.split("|")) <= _WORDS[label]
 
 
+@pytest.mark.parametrize("expression", OF_DASHBOARD + OF_ALERTS)
+def test_what_every_server_reads_of_one_ledger_is_not_added_up(expression):
+    assert not re.search(r"sum(?: by \([^)]*\))? ?\((?:delta\()?modelmeter_ledger_", expression)
+
+
 @pytest.mark.parametrize(
     "needed",
     [

@@ -28,6 +28,7 @@ from modelmeter_server.core import (
     calls,
     embeddings,
     errors,
+    hosted,
     models,
     outcomes,
     pricing,
@@ -152,6 +153,7 @@ WORDS = [
             "quotas": OF_THE_STATUS,
             "provider_body": FOR_THE_RECORD,
             "price_factor": OF_THE_COST,
+            "hosted_tools": "is for those who watch",
         },
         only_client={
             "proto": AS_IT_CAME,
@@ -189,7 +191,7 @@ WORDS = [
         only_client={"proto": AS_IT_CAME},
     ),
     Word(completion_pb2.Timings, (calls.Timings,), modelmeter.Timings),
-    Word(completion_pb2.HostedTool, (answers.HostedTool,), modelmeter.HostedTool),
+    Word(completion_pb2.HostedTool, (hosted.HostedTool,), modelmeter.HostedTool),
     Word(completion_pb2.CompletionStarted, (stream.Started,), modelmeter.Started),
     Word(
         completion_pb2.TextDelta,

@@ -34,6 +34,7 @@ def test_the_page_lists_every_metric_with_its_attributes():
     telemetry = observation.Telemetry(old_names=True)
     telemetry.ask_in_flight(lambda: 0)
     telemetry.ask_waiting(lambda: 0)
+    telemetry.ask_sessions(lambda: 0)
     telemetry.ask_ledger(lambda: True)
     real = {
         reading.described.name: (reading.kind, list(reading.described.attributes))

@@ -7,8 +7,9 @@ import json
 import msgspec
 import pytest
 
-from modelmeter_server.core.answers import Answer, HostedTool, ToolCall
+from modelmeter_server.core.answers import Answer, ToolCall
 from modelmeter_server.core.errors import Failure, failure
+from modelmeter_server.core.hosted import HostedTool
 from modelmeter_server.core.outcomes import Certainty, Kind
 from modelmeter_server.core.text import REDACTED, scrub
 from modelmeter_server.core.usage import AdditionalUsage, Usage

@@ -26,7 +26,7 @@ from tests.support.collector import Collector, collecting
 from tests.support.fault_server import FaultServer, Reply
 from tests.support.socket_server import Reply as Turn
 from tests.support.socket_server import SocketServer, answered, frames, socket_server
-from tests.support.wire_bytes import sse
+from tests.support.wire_bytes import Json, sse
 
 PROMPT = "prompt-secret-kGq7VtXw"
 KEY = "sk-ant-provider-key-0123456789abcdef"
@@ -121,13 +121,31 @@ def answer() -> Reply:
     return Reply(headers={"content-type": "text/event-stream"}, chunks=[sse(*events)])
 
 
+def searched() -> Reply:
+    """An answer after a search, of which the provider and the model repeat what they were sent."""
+    query = f"rivers {KEY} Authorization: Bearer {HEADER}"
+    use: Json = {"type": "server_tool_use", "id": "s1", "name": "web_search"}
+    hit = {"type": "web_search_result", "title": f"{KEY} x-api-key: {HEADER}", "url": "https://a.example/"}
+    found: Json = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [hit]}
+    events = [
+        said.start(),
+        *(said.opened(0, **use), said.json_piece(0, json.dumps({"query": query})), said.closed(0)),
+        *(said.opened(1, **found), said.closed(1)),
+        *said.text_block(2, ANSWER),
+        *(said.ended("end_turn", {"output_tokens": 20}), said.STOP),
+    ]
+    return Reply(headers={"content-type": "text/event-stream"}, chunks=[sse(*events)])
+
+
 def cut() -> Reply:
     """An answer that breaks off in the middle of its text."""
     events = said.message(said.text_block(0, ANSWER))[:3]
     return Reply(headers={"content-type": "text/event-stream"}, chunks=[sse(*events)], end="reset")
 
 
-REPLIES = [answer(), echo(400), echo(401), echo(500), cut()]
+REPLIES = [answer(), searched(), echo(400), echo(401), echo(500), cut()]
+FAILING = 4
+"""Of these."""
 
 
 def echoing_frame() -> str:
@@ -262,7 +280,9 @@ async def test_no_secret_is_told_anywhere_and_the_marker_is_found_where_it_belon
         assert MARKER in place
     assert MARKER in told.spans
     assert MARKER not in told.metrics + told.prometheus
-    assert len(told.errors) == 2 * (len(REPLIES) - 1) + len(TURNS) - 1
+    for place in (told.events, told.watched, told.queried):
+        assert "rivers [redacted] Authorization" in place
+    assert len(told.errors) == 2 * FAILING + len(TURNS) - 1
 
 
 async def test_every_place_was_looked_into(told):

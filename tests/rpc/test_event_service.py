@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import grpc
 import msgspec
 import pytest
 
-from modelmeter.v1 import event_pb2
+from modelmeter.v1 import error_pb2, event_pb2
 from modelmeter.v1 import event_service_pb2 as pb
 from modelmeter.v1.event_service_pb2_grpc import EventServiceStub
 from modelmeter_server.core.insights import Sample
@@ -139,6 +140,42 @@ async def test_the_latest_events_are_listed_page_by_page_the_newest_first():
     assert found == [[6, 5, 4, 3], [2, 1]]
 
 
+async def test_the_latest_events_narrow_to_a_kind_of_failure_a_target_and_a_time():
+    driver = ScriptedDriver(answering(), [Written(), opening(), text("He"), Broken()])
+    async with serving(driver, telemetry=Telemetry()) as running:
+        stub = EventServiceStub(running.channel)
+        await running.ask()
+        await running.error()
+
+        async def found(**fields: Any) -> list[tuple[int, str]]:
+            page = await stub.QueryEvents(pb.QueryEventsRequest(**fields))
+            return [(event.tick, event.kind) for event in page.events]
+
+        every = (await stub.QueryEvents(pb.QueryEventsRequest())).events
+        failed = await found(filter=pb.EventFilter(error_kinds=[error_pb2.ERROR_KIND_INTERRUPTED]))
+        other = await found(filter=pb.EventFilter(error_kinds=[error_pb2.ERROR_KIND_REFUSED]))
+        asked = await found(filter=pb.EventFilter(target="scripted", kinds=["attempt"]))
+        tools = await found(filter=pb.EventFilter(tool="web_search"))
+        times = [event.occur_time.ToMicroseconds() for event in every]
+        late = await found(start_time=every[0].occur_time)
+        early = await found(end_time=every[0].occur_time)
+    assert failed == [(6, "prompt.failed"), (5, "attempt")]
+    assert [kind for _, kind in asked] == ["attempt", "attempt"]
+    assert other == tools == []
+    assert len(late) == times.count(times[0])
+    assert len(early) == sum(at < times[0] for at in times)
+
+
+async def test_mistakes_of_a_query_are_told_all_at_once():
+    request = pb.QueryEventsRequest(page_size=-1, filter=pb.EventFilter(error_kinds=[99]))  # type: ignore[list-item]
+    request.start_time.seconds = -1
+    async with serving(ScriptedDriver(answering()), telemetry=Telemetry()) as running:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await EventServiceStub(running.channel).QueryEvents(request)
+    fields = [each.field for each in Details(caught.value).bad_request.field_violations]
+    assert fields == ["page_size", "start_time", "filter.error_kinds"]
+
+
 @pytest.mark.parametrize("token", ["nonsense", "bTE6YWJj"])
 async def test_a_token_that_nobody_gave_out_is_refused(token):
     async with serving(ScriptedDriver(answering()), telemetry=Telemetry()) as running:
@@ -154,7 +191,7 @@ async def test_insights_tell_times_failures_and_tokens_of_this_process():
         await running.error()
         response = await EventServiceStub(running.channel).GetInsights(pb.GetInsightsRequest())
     found = response.insights
-    assert (found.calls, found.answered, found.failed, found.untold) == (2, 1, 1, 0)
+    assert (found.calls, found.answered, found.failed, found.untold, found.at_least) == (2, 1, 1, 0, 1)
     assert dict(found.errors) == {Kind.INTERRUPTED.value: 1}
     assert found.latency.count == found.first_token.count == 1
     assert found.latency.p99 == found.latency.most > 0

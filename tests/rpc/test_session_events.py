@@ -8,6 +8,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
+import modelmeter
 from modelmeter.v1 import event_pb2
 from modelmeter.v1 import event_service_pb2 as pb
 from modelmeter.v1.event_service_pb2_grpc import EventServiceStub
@@ -21,9 +22,11 @@ from tests.support import anthropic_events
 from tests.support import responses_events as responses
 from tests.support.fault_server import FaultServer
 from tests.support.fault_server import Reply as HttpReply
+from tests.support.hosted_answers import FORMS
+from tests.support.ledgers import ledger_in
 from tests.support.provider_service import provider_service
 from tests.support.session_service import MODEL, fail, sessions
-from tests.support.socket_server import Reply, answered, frames
+from tests.support.socket_server import Reply, answered, frames, wrapped
 from tests.support.watching import Observed
 
 PRICED = "priced"
@@ -104,6 +107,20 @@ async def test_a_turn_that_dies_is_told_with_what_is_known_and_the_sums_say_so()
     ended = own(seen)[-1]
     assert (ended.certainty, ended.turns, ended.turns_completed) == (Certainty.AT_LEAST, 2, 1)
     assert kind_of(seen.events()[-1]) == "response.session_ended"
+
+
+async def test_a_turn_that_is_sent_twice_is_told_as_two_attempts_and_one_turn():
+    limit = Reply([wrapped(400, "websocket_connection_limit_reached")])
+    seen, session, _ = await talked(Reply(answered("r1")), limit, Reply(answered("r2")), keep_transcript=True)
+    told = [kind for kind in seen.kinds() if not kind.startswith(("prompt.", "response.session"))]
+    turn = ("response.turn_started", "attempt", "response.turn_completed")
+    assert told == [*turn, *turn[:2], "retry", *turn[1:]]
+    attempts = [event.number for event in seen.events() if kind_of(event) in ("attempt", "retry")]
+    assert attempts == [1, 1, 2, 2]
+    assert [span.attributes[names.ATTEMPT] for span in seen.attempt_spans] == [1, 1, 2]
+    assert seen.metrics()[names.RETRIES] == [({names.TARGET: "openai_responses"}, 1)]
+    # The provider answered the first one, which may be billed.
+    assert session.ended.totals.certainty is modelmeter.Certainty.AT_LEAST
 
 
 async def test_a_session_without_a_turn_is_not_told():
@@ -188,6 +205,59 @@ async def test_hosted_tools_of_a_turn_are_told_once_with_the_call_that_used_them
     assert [(event.tool_call_id, event.call_id) for event in tools] == [("ws_1", ids[0])] * 2
     assert seen.event("response.turn_completed").hosted_tool_calls == 1
     assert seen.event("response.session_ended").hosted_tool_calls == 1
+
+
+async def test_hosted_tools_of_an_emulated_turn_are_counted_as_those_over_a_socket():
+    seen, form = Observed(), FORMS["anthropic mcp"]
+    reply = HttpReply(headers={"content-type": "text/event-stream"}, chunks=[form.stream])
+    async with (
+        FaultServer(reply) as provider,
+        provider_service(provider, telemetry=seen.telemetry) as service,
+        service.client.session("anthropic") as session,
+    ):
+        await session.ask("a")
+    assert seen.event("response.turn_completed").hosted_tool_calls == len(form.tools) == 1
+    assert seen.event("response.session_ended").hosted_tool_calls == 1
+
+
+async def test_hosted_tools_of_a_turn_that_failed_are_told_as_they_are_counted():
+    search = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"query": "rivers"}}
+    told = frames(responses.created(), responses.ended(search, status="failed"))
+    seen, _, _ = await talked(Reply(told), turns=("a",))
+    tools = [kind for kind in seen.kinds() if kind.startswith("tool.")]
+    assert tools == ["tool.hosted_invoked", "tool.hosted_completed"]
+    assert seen.kinds().index("tool.hosted_completed") < seen.kinds().index("prompt.failed")
+    assert seen.event("response.turn_completed").hosted_tool_calls == 1
+
+
+async def test_a_turn_that_is_replayed_buys_nothing_and_adds_nothing_to_the_sums(tmp_path):
+    seen, id = Observed(), str(uuid.uuid4())
+    search = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"query": "rivers"}}
+    told = frames(responses.created(), responses.ended(search, responses.message("ok")))
+    async with (
+        ledger_in(tmp_path) as ledger,
+        sessions(Reply(told), telemetry=seen.telemetry, models=MODELS, ledger=ledger) as served,
+        served.service.client.session(PRICED) as session,
+    ):
+        bought = await session.ask("a", call_id=id)
+        again = await session.ask("a", call_id=id)
+    assert (bought.replayed, again.replayed) == (False, True)
+    assert bought.cost is not None
+    assert session.ended is not None
+    ends = [event for event in own(seen) if kind_of(event) == "response.turn_completed"]
+    assert [(end.replayed, end.cost.nano_units) for end in ends] == [
+        (False, bought.cost.nano_units),
+        (True, bought.cost.nano_units),
+    ]
+    totals, ended = session.ended.totals, own(seen)[-1]
+    assert (totals.turns, totals.turns_completed) == (2, 2)
+    assert totals.usage.input_tokens == ended.usage.input_tokens == bought.usage.input_tokens
+    assert totals.cost_nano_units == ended.cost_nano_units == {"USD": bought.cost.nano_units}
+    assert ended.hosted_tool_calls == 1
+    assert [kind for kind in seen.kinds() if kind.startswith("tool.")] == [
+        "tool.hosted_invoked",
+        "tool.hosted_completed",
+    ]
 
 
 async def test_each_turn_has_a_span_below_that_of_the_session_and_is_counted_as_a_call():

@@ -7,6 +7,7 @@ import pytest
 from modelmeter import CacheBreakpoint, Completion, Message, ModelmeterError, RetryPolicy, Role, ToolResult
 from modelmeter.enums import Certainty, Disposition, ErrorKind
 from modelmeter.messages import Continuation
+from modelmeter_server.core.journal import CallState
 from tests.support import responses_events as responses
 from tests.support.ledgers import ledger_in, rows_of
 from tests.support.session_service import fail, sessions, take
@@ -143,6 +144,21 @@ async def test_a_kept_socket_that_dies_before_anything_came_back_costs_one_more_
         await session.ask("a")
         completion, _ = await take(session, "b")
     assert (served.connections, completion.attempts_total) == ([1, 1, 2], 2)
+
+
+async def test_the_bill_of_a_turn_that_was_sent_twice_is_that_of_both_sendings(tmp_path):
+    async with (
+        ledger_in(tmp_path) as ledger,
+        sessions(*replies(1), Reply(reset=True), *replies(1), ledger=ledger) as served,
+    ):
+        async with served.open(keep_transcript=True) as session:
+            await session.ask("a")
+            completion, end = await take(session, "b")
+        row = next(row for row in await rows_of(ledger) if row.call_id == completion.call_id)
+    # The first sending had reached the provider, and nobody said what became of it.
+    assert [each.certainty for each in completion.attempts] == [Certainty.UNKNOWN, Certainty.EXACT]
+    assert completion.certainty is end.totals.certainty is Certainty.AT_LEAST
+    assert row.state == CallState.UNSETTLED
 
 
 async def test_a_turn_that_generated_is_never_sent_twice():

@@ -276,6 +276,38 @@ async def test_changes_of_state_and_targets_passed_over_are_counted():
     }
 
 
+async def test_changes_of_a_breaker_are_told_to_those_who_watch():
+    telemetry = Telemetry()
+    async with several(FAILING, ANSWER, telemetry=telemetry) as (service, clock, servers):
+        async with service.client.events.watch(kinds=["breaker"]) as batches:
+            for _ in range(3):
+                await service.ask()
+            (opened,) = (await anext(batches)).events
+            servers["a"].default = ANSWER
+            clock.now += RULES.open_seconds
+            await service.ask()
+            healed = [event async for event in _taken(batches, 2)]
+        recent = [event async for event in service.client.events.recent(target="a/m", kinds="breaker")]
+        others = [event async for event in service.client.events.recent(target="c/m")]
+    assert opened.severity is modelmeter.EventSeverity.WARNING
+    assert (opened.tenant, opened.call_id) == ("", "")
+    assert [dict(event.fact) for event in (opened, *healed)] == [
+        {"target": "a/m", "before": before, "state": state}
+        for before, state in (("CLOSED", "OPEN"), ("OPEN", "HALF_OPEN"), ("HALF_OPEN", "CLOSED"))
+    ]
+    assert [event.tick for event in recent] == [event.tick for event in reversed((opened, *healed))]
+    assert others == []
+
+
+async def _taken(
+    batches: AsyncIterator[modelmeter.EventBatch], number: int
+) -> AsyncIterator[modelmeter.Event]:
+    while number:
+        for event in (await anext(batches)).events:
+            yield event
+            number -= 1
+
+
 async def test_a_session_picks_a_target_that_is_well_and_stays_there():
     async with several(FAILING, ANSWER) as (service, _, servers):
         for _ in range(3):

@@ -11,8 +11,10 @@ from opentelemetry.trace import StatusCode
 
 from modelmeter.v1 import ledger_service_pb2, model_service_pb2, usage_pb2
 from modelmeter_server.core.errors import TABLE, failure
+from modelmeter_server.core.events import kind_of
 from modelmeter_server.core.outcomes import Cause, Certainty, Kind, Stage
 from modelmeter_server.core.pricing import PriceTable, Tier
+from modelmeter_server.core.retry_policy import RetryPolicy
 from modelmeter_server.core.usage import Usage
 from modelmeter_server.telemetry import conventions as names
 from tests.rpc.test_ledger_service import stub_of
@@ -110,12 +112,13 @@ async def test_every_kind_of_failure_is_told_with_its_bill(kind):
         certainty=certainty,
         usage=Usage(input_tokens=3, output_tokens=2) if told else None,
         provider_code="odd_code",
+        provider_response_id="msg_9",
     )
     seen, code = await observed(ScriptedDriver([Written(), Verdict(failed)]))
     event = seen.event("prompt.failed")
     assert (event.error_kind, event.certainty, event.cause) == (kind, certainty, Cause.PROVIDER)
     assert (event.usage is not None, event.cost is not None) == (told, told)
-    assert event.provider_code == "odd_code"
+    assert (event.provider_code, event.provider_response_id) == ("odd_code", "msg_9")
     assert event.message == TABLE[kind].meaning  # a provider's words may echo a prompt
     (rpc,), (attempt,) = seen.rpc_spans, seen.attempt_spans
     assert (rpc.attributes[names.RPC_STATUS], rpc.attributes[names.ERROR_TYPE]) == (code, code)
@@ -125,6 +128,32 @@ async def test_every_kind_of_failure_is_told_with_its_bill(kind):
     assert (attributes[names.OUTCOME], calls) == (kind.value, 1)
     ((attributes, _),) = seen.metrics()[names.INFERENCE_DURATION]
     assert attributes[names.ERROR_TYPE] == kind.value
+
+
+async def test_a_retry_is_told_and_each_attempt_has_its_span_and_its_count():
+    throttled = failure(Kind.RATE_LIMITED, "wait", cause=Cause.PROVIDER, stage=Stage.HEADERS)
+    again = msgspec.structs.replace(PRICED, retry=RetryPolicy(max_attempts=2, initial_wait=0.001))
+    seen = Observed()
+    driver = ScriptedDriver([Written(), Verdict(throttled)], answering())
+    async with serving(driver, models=[again], telemetry=seen.telemetry) as running:
+        await running.ask()
+    assert seen.kinds() == ["prompt.started", "attempt", "retry", "attempt", "prompt.completed"]
+    first, second = [event for event in seen.events() if kind_of(event) == "attempt"]
+    assert (first.number, first.error_kind) == (1, Kind.RATE_LIMITED)
+    assert (second.number, second.error_kind) == (2, None)
+    assert seen.event("retry").number == 2
+    assert seen.event("prompt.completed").attempts_total == 2
+    (rpc,), spans = seen.rpc_spans, seen.attempt_spans
+    assert [span.parent.span_id for span in spans] == [rpc.context.span_id] * 2
+    assert [span.attributes[names.ATTEMPT] for span in spans] == [1, 2]
+    assert [span.attributes.get(names.ERROR_TYPE) for span in spans] == ["RATE_LIMITED", None]
+    assert [span.attributes.get(names.OUTPUT_TOKENS) for span in spans] == [None, 9]
+    assert [span.status.status_code for span in spans] == [StatusCode.ERROR, StatusCode.UNSET]
+    counted = seen.metrics()
+    assert counted[names.RETRIES] == [({names.TARGET: "scripted"}, 1)]
+    errors = {each[0].get(names.ERROR_TYPE): each[1] for each in counted[names.INFERENCE_DURATION]}
+    assert errors == {"RATE_LIMITED": 1, None: 1}
+    assert sum(calls for _, calls in counted[names.CALLS]) == 1
 
 
 async def test_a_caller_who_leaves_is_told_as_cancelled_with_what_was_consumed():
@@ -239,7 +268,13 @@ async def test_a_replayed_call_is_told_as_one_and_consumes_nothing(ledger):
         *("prompt.started", "prompt.completed", "replay"),
     ]
     assert seen.events()[2].settled
-    assert seen.metrics()[names.INFERENCE_USAGE + "input_tokens"][0][1] == 25
+    counted = seen.metrics()
+    assert counted[names.INFERENCE_USAGE + "input_tokens"][0][1] == 25
+    assert counted[names.REPLAYS] == [({names.REQUEST_MODEL: "claude", names.OUTCOME: "OK"}, 1)]
+    landed = {
+        each[0][names.DISPOSITION]: (each[0][names.CERTAINTY], each[1]) for each in counted[names.CALLS]
+    }
+    assert landed == {"LANDED": ("EXACT", 1), "DID_NOT_HAPPEN": ("NONE", 1)}
     assert len(seen.attempt_spans) == 1
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from modelmeter_server.core.answers import Answer, Finish, HostedTool, ToolCall
+from modelmeter_server.core.answers import Answer, Finish, ToolCall
 from modelmeter_server.core.calls import Attempt, CallOutcome, Timings
 from modelmeter_server.core.counters import INT64_MAX
 from modelmeter_server.core.errors import TABLE, Failure, FieldViolation, failure
+from modelmeter_server.core.hosted import HostedTool
 from modelmeter_server.core.models import ModelSpec
 from modelmeter_server.core.outcomes import Cause, Certainty, Kind, Stage
 from modelmeter_server.core.pricing import Cost, CostSource

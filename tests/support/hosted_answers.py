@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelmeter_server.core.accumulators import Accumulator
-from modelmeter_server.core.answers import HostedTool
+from modelmeter_server.core.hosted import HostedTool
 from modelmeter_server.drivers.wire_formats import WIRE_FORMATS
 
 from . import anthropic_events, bedrock_events, chat_events, gemini_chunks, responses_events

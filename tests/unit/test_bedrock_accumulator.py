@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from modelmeter_server.core.accumulators import BedrockAccumulator
-from modelmeter_server.core.answers import FREE_TEXT, Answer, Expectation, Finish, HostedTool
+from modelmeter_server.core.answers import FREE_TEXT, Answer, Expectation, Finish
+from modelmeter_server.core.hosted import HostedTool
 from modelmeter_server.core.outcomes import Certainty, Kind
 from modelmeter_server.core.requests import FORCED_TOOL
 from tests.support import bedrock_events as wire

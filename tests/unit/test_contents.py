@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelmeter_server.core.answers import Answer, Finish, HostedTool, ToolCall
+from modelmeter_server.core.answers import Answer, Finish, ToolCall
 from modelmeter_server.core.calls import Attempt, CallOutcome
 from modelmeter_server.core.embeddings import Embeddings
 from modelmeter_server.core.errors import Failure, failure
+from modelmeter_server.core.hosted import HostedTool
 from modelmeter_server.core.outcomes import Certainty, Kind, Stage
 from modelmeter_server.core.pricing import Cost, CostSource
 from modelmeter_server.core.requests import Continuation

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from modelmeter_server.core.accumulators import GeminiAccumulator
-from modelmeter_server.core.answers import Expectation, Finish, HostedTool, ReasoningDelta
+from modelmeter_server.core.answers import Expectation, Finish, ReasoningDelta
+from modelmeter_server.core.hosted import HostedTool
 from modelmeter_server.core.outcomes import Certainty, End, Kind
 from modelmeter_server.core.requests import FORCED_TOOL
 from tests.support import gemini_chunks as wire

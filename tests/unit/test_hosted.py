@@ -8,8 +8,14 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from modelmeter_server.core.answers import HostedTool
-from modelmeter_server.core.hosted import MAX_JSON, MAX_TOTAL_JSON, hosted_tool, present, within_limits
+from modelmeter_server.core.hosted import (
+    MAX_JSON,
+    MAX_TOTAL_JSON,
+    HostedTool,
+    hosted_tool,
+    present,
+    within_limits,
+)
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

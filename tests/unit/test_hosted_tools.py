@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modelmeter_server.core.answers import Answer, ToolCallDelta
-from modelmeter_server.core.outcomes import Certainty, End
+from modelmeter_server.core.answers import Answer, Expectation, ToolCallDelta
+from modelmeter_server.core.errors import Failure
+from modelmeter_server.core.outcomes import Certainty, End, Kind
+from modelmeter_server.drivers.wire_formats import WIRE_FORMATS
 from tests.support import anthropic_events, responses_events
 from tests.support.accumulator_laws import check_bill, everything
 from tests.support.hosted_answers import CALLERS, FORMS, Form
@@ -59,6 +61,26 @@ def test_a_cut_stream_counts_no_more_than_the_whole_one(form: Form, data: st.Dat
     # One cited source stands for a search until the usage tells how the server calls it.
     most = {"web_search": 1, **form.requests}
     assert all(number <= most[tool] for tool, number in counted.items())
+
+
+@settings(max_examples=200, deadline=None)
+@given(drawn_forms, st.data())
+def test_a_cut_stream_tells_what_the_provider_ran_until_then(form: Form, data: st.DataObject):
+    accumulator = form.make()
+    accumulator.feed(form.stream[: data.draw(st.integers(0, len(form.stream)))])
+    outcome = accumulator.finish(ending(data.draw(st.sampled_from([End.CLEAN, End.RESET]))))
+    kinds = [tool.type for tool in form.tools]
+    assert [tool.type for tool in outcome.hosted_tools] == kinds[: len(outcome.hosted_tools)]
+
+
+@each_form
+def test_an_answer_that_cannot_be_used_tells_what_the_provider_ran(form: Form):
+    for data in (form.stream, form.document):
+        accumulator = WIRE_FORMATS[form.kind].accumulator(Expectation(forced_tool=True))
+        accumulator.feed(data)
+        outcome = accumulator.finish(ending())
+        assert isinstance(outcome, Failure)
+        assert (outcome.kind, outcome.hosted_tools) == (Kind.UNUSABLE, form.tools)
 
 
 def test_a_search_is_billed_although_the_stream_broke_before_the_bill():

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from modelmeter_server.core.accumulators import OpenAIResponsesAccumulator
-from modelmeter_server.core.answers import FREE_TEXT, Answer, Expectation, Finish, HostedTool
+from modelmeter_server.core.answers import FREE_TEXT, Answer, Expectation, Finish
 from modelmeter_server.core.errors import Failure
+from modelmeter_server.core.hosted import HostedTool
 from modelmeter_server.core.outcomes import Certainty, Kind
 from modelmeter_server.core.requests import FORCED_TOOL
 from tests.support import responses_events as wire

@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 
 from modelmeter_server.core.answers import Finish
 from modelmeter_server.core.events import (
+    BreakerChanged,
     Family,
     HaltChanged,
     HostedToolCompleted,
     HostedToolInvoked,
     PromptCompleted,
     PromptStarted,
+    Retried,
+    SessionEnded,
     is_failure,
 )
 from modelmeter_server.core.outcomes import Certainty
@@ -67,8 +70,16 @@ def test_a_rate_of_zero_shows_nothing_that_went_well():
     assert not Sampling(rate=0).keeps(completed)
 
 
-def test_what_an_operator_did_is_always_shown():
+def test_what_an_operator_did_and_how_targets_fare_is_always_shown():
     assert Sampling(rate=0).keeps(HaltChanged(**ENVELOPE, scope="TENANT"))
+    assert Sampling(rate=0).keeps(BreakerChanged(**ENVELOPE, target="a/m", before="CLOSED", state="OPEN"))
+
+
+def test_what_follows_from_a_failure_is_always_shown():
+    sampling = Sampling(rate=0)
+    assert sampling.keeps(Retried(**ENVELOPE, number=2, target="a"))
+    ends = [SessionEnded(**ENVELOPE, session_id="s", reason=reason) for reason in ("transport_error", "idle")]
+    assert [sampling.keeps(end) for end in ends] == [True, False]
 
 
 @pytest.mark.parametrize(("rate", "told"), [(-1, 0), (2, 1), (math.nan, 1), (0.25, 0.25)])

@@ -176,6 +176,55 @@ def test_a_turn_says_how_long_it_took(watched):
     assert turn.duration_ms == 1000
 
 
+def test_a_turn_lasts_until_its_end_was_told_however_late_the_next_send_is(watched):
+    watched.observe_send()
+    watched.frame(created(), ended())
+    watched.at += 60
+    turn = watched.observe_send("r-1")[0]
+    assert (turn.status, turn.duration_ms) == ("completed", 2000)
+
+
+def test_keys_and_bearer_tokens_are_taken_out_without_any_rule(watched):
+    item = {
+        **SEARCH,
+        "action": {"headers": "Authorization: Bearer abcdef0123456789"},
+        "results": "sk-" + "a" * 20,
+    }
+    watched.observe_send()
+    watched.frame(ended("r-1", "completed", item))
+    told = b"".join(map(as_json, watched.events))
+    assert b"abcdef0123456789" not in told
+    assert b"sk-aaaa" not in told
+    assert told.count(b"[redacted]") >= 2
+
+
+def test_half_a_character_from_a_provider_spoils_no_event(watched):
+    watched.observe_send()
+    watched.observe_frame(
+        b'{"type":"response.completed","response":{"id":"r","status":"completed","output":'
+        b'[{"type":"mcp_call","id":"\\ud83d","name":"x","arguments":"\\ud83d","error":"\\udead"}]}}'
+    )
+    assert all(map(as_json, watched.events))
+    assert HostedToolCompleted in watched.kinds
+
+
+def test_a_hosted_tool_that_failed_says_so_and_why(watched):
+    watched.observe_send()
+    watched.frame(
+        ended("r-1", "completed", {"type": "mcp_call", "id": "m", "error": {"message": "no such page"}})
+    )
+    told = watched.events[3]
+    assert (told.failed, told.result) == (True, "no such page")
+
+
+def test_an_observer_without_payloads_tells_the_uses_alone():
+    watched = Watched(payloads=False)
+    watched.observe_send()
+    watched.frame(ended("r-1", "completed", {**SEARCH, "results": ["marker"]}))
+    assert [watched.events[2].args_json, watched.events[3].result] == ["", ""]
+    assert b"marker" not in b"".join(map(as_json, watched.events))
+
+
 def test_hosted_tools_are_redacted_in_what_was_asked_and_in_what_it_gave():
     watched = Watched(
         redact=lambda tool, text: text.replace("hunter2", "***") if tool == "code_interpreter" else text
@@ -203,6 +252,7 @@ def test_a_payload_is_cut_on_a_character_after_it_was_redacted():
     assert asked.truncated
     assert len(asked.args_json.encode()) in (PAYLOAD_BYTES - 1, PAYLOAD_BYTES)
     assert "secret" not in asked.args_json
+    assert asked.original_bytes == len('{"query":""}') + 2 * PAYLOAD_BYTES
 
 
 def test_completed_and_done_are_one_turn_and_one_bill(watched):

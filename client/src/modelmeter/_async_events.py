@@ -12,7 +12,7 @@ from ._tenant import naming
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
     from ._async import StreamOf, UnaryOf
     from ._channel import Metadata
@@ -70,12 +70,17 @@ class AsyncEvents:
         self,
         *,
         page_size: int = 0,
+        since: datetime | None = None,
+        until: datetime | None = None,
         timeout: float | None = None,
         metadata: Metadata | None = None,
         **wanted: Unpack[EventOptions],
     ) -> AsyncIterator[Event]:
-        """Yield the latest events, the newest first, as far back as the server keeps them."""
-        request = messages.query_request(page_size, **wanted)
+        """Yield the latest events, the newest first, as far back as the server keeps them.
+
+        `since` and `until` narrow to those that happened at the one time or later, and before the other.
+        """
+        request = messages.query_request(page_size, since, until, **wanted)
         while True:
             page = await self._unary(self._stub().QueryEvents, request, CallRecord(), timeout, metadata)
             for event in page.events:
@@ -101,5 +106,7 @@ class AsyncEvents:
 
 
 async def _batches(parts: AsyncIterator[pb.WatchEventsResponse]) -> AsyncGenerator[EventBatch, None]:
+    process = ""
     async for part in parts:
-        yield messages.batch_from(part)
+        process = process or part.process
+        yield messages.batch_from(part, process)

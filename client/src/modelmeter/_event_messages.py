@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from google.protobuf.duration_pb2 import Duration
 
 from . import _wire, watched
 from ._results import cost_from, usage_from
-from .enums import EventSeverity
+from .enums import ErrorKind, EventSeverity
 from .v1 import event_pb2, event_service_pb2, usage_pb2
 
 if TYPE_CHECKING:
@@ -42,6 +42,12 @@ class EventOptions(TypedDict, total=False):
     """Events that name this model, as it was asked for."""
     min_severity: EventSeverity | str | None
     """Events of this severity or a higher one."""
+    error_kinds: Sequence[ErrorKind | str]
+    """Events that name one of these kinds of failure."""
+    tool: str
+    """Events about this tool of the provider's."""
+    target: str
+    """Events that name this target."""
 
 
 def event_filter(
@@ -53,8 +59,12 @@ def event_filter(
     session_id: str = "",
     model: str = "",
     min_severity: EventSeverity | str | None = None,
+    error_kinds: Sequence[ErrorKind | str] = (),
+    tool: str = "",
+    target: str = "",
 ) -> event_service_pb2.EventFilter:
-    """Return the filter. Raises TypeError for an unknown option, ValueError for an unknown severity."""
+    """Return the filter. Raises TypeError for an unknown option, ValueError for an unknown word."""
+    failures: Sequence[str] = [error_kinds] if isinstance(error_kinds, str) else error_kinds
     return event_service_pb2.EventFilter(
         kinds=[kinds] if isinstance(kinds, str) else kinds,
         call_id=call_id,
@@ -63,6 +73,9 @@ def event_filter(
         session_id=session_id,
         model=model,
         min_severity=_wire.EVENT_SEVERITY.number(min_severity),
+        error_kinds=[_wire.ERROR_KIND.number(each) for each in failures],
+        tool=tool,
+        target=target,
     )
 
 
@@ -71,9 +84,16 @@ def watch_request(**wanted: Unpack[EventOptions]) -> event_service_pb2.WatchEven
     return event_service_pb2.WatchEventsRequest(filter=event_filter(**wanted))
 
 
-def query_request(page_size: int, **wanted: Unpack[EventOptions]) -> event_service_pb2.QueryEventsRequest:
+def query_request(
+    page_size: int, since: datetime | None, until: datetime | None, **wanted: Unpack[EventOptions]
+) -> event_service_pb2.QueryEventsRequest:
     """Return the request for the first page of the latest events."""
-    return event_service_pb2.QueryEventsRequest(filter=event_filter(**wanted), page_size=page_size)
+    request = event_service_pb2.QueryEventsRequest(filter=event_filter(**wanted), page_size=page_size)
+    if since is not None:
+        _wire.set_time(request.start_time, since)
+    if until is not None:
+        _wire.set_time(request.end_time, until)
+    return request
 
 
 def insights_request(
@@ -89,9 +109,9 @@ def insights_request(
     return request
 
 
-def batch_from(proto: event_service_pb2.WatchEventsResponse) -> watched.EventBatch:
-    """Return a batch."""
-    return watched.EventBatch(tuple(map(event_from, proto.events)), proto.gap.lost)
+def batch_from(proto: event_service_pb2.WatchEventsResponse, process: str) -> watched.EventBatch:
+    """Return a batch of a server process, which the first message of the stream names."""
+    return watched.EventBatch(tuple(map(event_from, proto.events)), proto.gap.lost, process)
 
 
 def event_from(proto: event_pb2.Event) -> watched.Event:
@@ -151,6 +171,7 @@ def insights_from(proto: event_service_pb2.GetInsightsResponse) -> watched.Insig
         failed=found.failed,
         replayed=found.replayed,
         untold=found.untold,
+        at_least=found.at_least,
         latency=_distribution(found.latency),
         first_token=_distribution(found.first_token),
         errors=dict(found.errors),

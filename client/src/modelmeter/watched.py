@@ -48,6 +48,8 @@ class EventBatch:
     events: tuple[Event, ...]
     lost: int = 0
     """Events before these that this watcher did not see because it was slow."""
+    process: str = ""
+    """The server process whose events these are: where several serve, no other is watched."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ class Insights:
     replayed: int
     untold: int
     """Calls that may have consumed something that nobody told."""
+    at_least: int
+    """Calls whose consumption was told in part: the sums that they are in are lower bounds."""
     latency: Distribution
     """Of answers, from arrival to the end."""
     first_token: Distribution

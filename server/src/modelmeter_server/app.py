@@ -80,6 +80,7 @@ class App:
         self.engine.targets.reconfigure(breaker_rules(settings, self.engine.catalog))
         self.telemetry.ask_in_flight(lambda: self.engine.calls_in_flight)
         self.telemetry.ask_waiting(lambda: self.engine.admission.waiting)
+        self.telemetry.ask_sessions(lambda: len(self.engine.sessions))
         identity = settings.identity
         self._authenticator = make_authenticator(identity, self.egress) if identity is not None else None
         self.server = RpcServer(

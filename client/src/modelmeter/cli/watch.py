@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from modelmeter.enums import EventSeverity
+from modelmeter.enums import ErrorKind, EventSeverity
 from modelmeter.errors import ModelmeterError
 
 from . import bill
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from modelmeter.watched import Event
 
 _SEVERITIES = [each.value.lower() for each in EventSeverity if each is not EventSeverity.UNSPECIFIED]
+_ERROR_KINDS = [each.value.lower() for each in ErrorKind if each is not ErrorKind.UNSPECIFIED]
 _LONGEST = 200
 """Characters of one value on a line; `--json` has the whole."""
 
@@ -35,6 +36,15 @@ _LONGEST = 200
 @click.option("--run", "run_id", default="", help="Only events of this run.")
 @click.option("--session", "session_id", default="", help="Only events of this session.")
 @click.option("--model", default="", help="Only events that name this model.")
+@click.option(
+    "--error-kind",
+    "error_kinds",
+    multiple=True,
+    type=click.Choice(_ERROR_KINDS, case_sensitive=False),
+    help="Only events that name this kind of failure; may be repeated.",
+)
+@click.option("--tool", default="", help="Only events about this tool of the provider's.")
+@click.option("--target", default="", help="Only events that name this target.")
 @click.option("--min-severity", type=click.Choice(_SEVERITIES), help="Only this severity and higher ones.")
 @click.option("--count", type=click.IntRange(min=1), help="End after this many events.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
@@ -88,9 +98,8 @@ def _text(value: object) -> str:
     if isinstance(told, dict) and "nano_units" in told:
         return _cost(told)
     if isinstance(told, dict):
-        return ",".join(
-            f"{name}:{_text(inner)}" for name, inner in told.items() if _says(inner) and inner != {}
-        )
+        # A zero of a bill is a figure; what nobody told is None.
+        return ",".join(f"{name}:{_text(inner)}" for name, inner in told.items() if inner not in (None, {}))
     if isinstance(told, float):
         return f"{told:.3f}"
     # Control characters of a provider's word must not move the cursor of whoever watches.

@@ -93,6 +93,7 @@ class Event(_message.Message):
     SOFT_LIMIT_PASSED_FIELD_NUMBER: _builtins.int
     RECONCILED_FIELD_NUMBER: _builtins.int
     HALT_CHANGED_FIELD_NUMBER: _builtins.int
+    BREAKER_CHANGED_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Version of the vocabulary; additions do not raise it."""
     tick: _builtins.int
@@ -112,7 +113,7 @@ class Event(_message.Message):
     span_id: _builtins.str
     """The span within it, 16 hexadecimal digits."""
     tenant: _builtins.str
-    """Whose it is."""
+    """Whose it is; empty for what concerns the deployment and no single tenant."""
     @_builtins.property
     def occur_time(self) -> _timestamp_pb2.Timestamp:
         """When it happened."""
@@ -185,6 +186,10 @@ class Event(_message.Message):
     def halt_changed(self) -> Global___HaltChanged:
         """`halt`."""
 
+    @_builtins.property
+    def breaker_changed(self) -> Global___BreakerChanged:
+        """`breaker`."""
+
     def __init__(
         self,
         *,
@@ -216,12 +221,13 @@ class Event(_message.Message):
         soft_limit_passed: Global___SoftLimitPassed | None = ...,
         reconciled: Global___Reconciled | None = ...,
         halt_changed: Global___HaltChanged | None = ...,
+        breaker_changed: Global___BreakerChanged | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt_ended", b"attempt_ended", "ceiling_reached", b"ceiling_reached", "embedding_completed", b"embedding_completed", "fact", b"fact", "halt_changed", b"halt_changed", "hosted_tool_completed", b"hosted_tool_completed", "hosted_tool_invoked", b"hosted_tool_invoked", "occur_time", b"occur_time", "prompt_completed", b"prompt_completed", "prompt_failed", b"prompt_failed", "prompt_started", b"prompt_started", "reconciled", b"reconciled", "replayed", b"replayed", "retried", b"retried", "session_ended", b"session_ended", "session_started", b"session_started", "soft_limit_passed", b"soft_limit_passed", "turn_completed", b"turn_completed", "turn_started", b"turn_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt_ended", b"attempt_ended", "breaker_changed", b"breaker_changed", "ceiling_reached", b"ceiling_reached", "embedding_completed", b"embedding_completed", "fact", b"fact", "halt_changed", b"halt_changed", "hosted_tool_completed", b"hosted_tool_completed", "hosted_tool_invoked", b"hosted_tool_invoked", "occur_time", b"occur_time", "prompt_completed", b"prompt_completed", "prompt_failed", b"prompt_failed", "prompt_started", b"prompt_started", "reconciled", b"reconciled", "replayed", b"replayed", "retried", b"retried", "session_ended", b"session_ended", "session_started", b"session_started", "soft_limit_passed", b"soft_limit_passed", "turn_completed", b"turn_completed", "turn_started", b"turn_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_ended", b"attempt_ended", "call_id", b"call_id", "ceiling_reached", b"ceiling_reached", "conversation_id", b"conversation_id", "embedding_completed", b"embedding_completed", "fact", b"fact", "halt_changed", b"halt_changed", "hosted_tool_completed", b"hosted_tool_completed", "hosted_tool_invoked", b"hosted_tool_invoked", "kind", b"kind", "occur_time", b"occur_time", "prompt_completed", b"prompt_completed", "prompt_failed", b"prompt_failed", "prompt_started", b"prompt_started", "reconciled", b"reconciled", "replayed", b"replayed", "retried", b"retried", "run_id", b"run_id", "session_ended", b"session_ended", "session_started", b"session_started", "severity", b"severity", "soft_limit_passed", b"soft_limit_passed", "span_id", b"span_id", "tenant", b"tenant", "tick", b"tick", "trace_id", b"trace_id", "turn_completed", b"turn_completed", "turn_started", b"turn_started", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_ended", b"attempt_ended", "breaker_changed", b"breaker_changed", "call_id", b"call_id", "ceiling_reached", b"ceiling_reached", "conversation_id", b"conversation_id", "embedding_completed", b"embedding_completed", "fact", b"fact", "halt_changed", b"halt_changed", "hosted_tool_completed", b"hosted_tool_completed", "hosted_tool_invoked", b"hosted_tool_invoked", "kind", b"kind", "occur_time", b"occur_time", "prompt_completed", b"prompt_completed", "prompt_failed", b"prompt_failed", "prompt_started", b"prompt_started", "reconciled", b"reconciled", "replayed", b"replayed", "retried", b"retried", "run_id", b"run_id", "session_ended", b"session_ended", "session_started", b"session_started", "severity", b"severity", "soft_limit_passed", b"soft_limit_passed", "span_id", b"span_id", "tenant", b"tenant", "tick", b"tick", "trace_id", b"trace_id", "turn_completed", b"turn_completed", "turn_started", b"turn_started", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_fact: _TypeAlias = _typing.Literal["prompt_started", "prompt_completed", "prompt_failed", "hosted_tool_invoked", "hosted_tool_completed", "session_started", "turn_started", "turn_completed", "session_ended", "embedding_completed", "attempt_ended", "retried", "replayed", "ceiling_reached", "soft_limit_passed", "reconciled", "halt_changed"]  # noqa: Y015
+    _WhichOneofReturnType_fact: _TypeAlias = _typing.Literal["prompt_started", "prompt_completed", "prompt_failed", "hosted_tool_invoked", "hosted_tool_completed", "session_started", "turn_started", "turn_completed", "session_ended", "embedding_completed", "attempt_ended", "retried", "replayed", "ceiling_reached", "soft_limit_passed", "reconciled", "halt_changed", "breaker_changed"]  # noqa: Y015
     _WhichOneofArgType_fact: _TypeAlias = _typing.Literal["fact", b"fact"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_fact) -> _WhichOneofReturnType_fact | None: ...
 
@@ -241,7 +247,7 @@ class EventPayload(_message.Message):
     truncated: _builtins.bool
     """Whether there was more."""
     original_bytes: _builtins.int
-    """UTF-8 bytes of the redacted text before it was cut."""
+    """UTF-8 bytes of the redacted text before it was cut; 0 beside `truncated` when it was too long to be kept at all."""
     def __init__(
         self,
         *,
@@ -408,7 +414,7 @@ Global___PromptCompleted: _TypeAlias = PromptCompleted  # noqa: Y015
 
 @_typing.final
 class PromptFailed(_message.Message):
-    """A completion, count or embedding failed; what it cost stands beside why."""
+    """A completion or embedding failed; what it cost stands beside why."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -433,6 +439,7 @@ class PromptFailed(_message.Message):
     TOTAL_TIME_FIELD_NUMBER: _builtins.int
     REPLAYED_FIELD_NUMBER: _builtins.int
     SETTLED_FIELD_NUMBER: _builtins.int
+    PROVIDER_RESPONSE_ID_FIELD_NUMBER: _builtins.int
     model_asked: _builtins.str
     """The model as the caller asked for it, cut to 256 bytes."""
     model_served: _builtins.str
@@ -465,6 +472,8 @@ class PromptFailed(_message.Message):
     """Whether it came from the journal or was shared: nothing was bought for it."""
     settled: _builtins.bool
     """Whether the bill is durably booked."""
+    provider_response_id: _builtins.str
+    """The provider's id of its response, by which a bill can be asked for; empty when it gave none."""
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
         """What was consumed, as far as it was told."""
@@ -509,10 +518,11 @@ class PromptFailed(_message.Message):
         total_time: _duration_pb2.Duration | None = ...,
         replayed: _builtins.bool = ...,
         settled: _builtins.bool = ...,
+        provider_response_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens", "_http_status", b"_http_status", "cost", b"cost", "estimated_output_tokens", b"estimated_output_tokens", "first_token_time", b"first_token_time", "http_status", b"http_status", "queue_time", b"queue_time", "total_time", b"total_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens", "_http_status", b"_http_status", "attempts_total", b"attempts_total", "cause", b"cause", "certainty", b"certainty", "cost", b"cost", "disposition", b"disposition", "error_kind", b"error_kind", "estimated_output_tokens", b"estimated_output_tokens", "first_token_time", b"first_token_time", "http_status", b"http_status", "message", b"message", "model_asked", b"model_asked", "model_served", b"model_served", "provider_code", b"provider_code", "queue_time", b"queue_time", "replayed", b"replayed", "retryable", b"retryable", "settled", b"settled", "stage", b"stage", "target", b"target", "total_time", b"total_time", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens", "_http_status", b"_http_status", "attempts_total", b"attempts_total", "cause", b"cause", "certainty", b"certainty", "cost", b"cost", "disposition", b"disposition", "error_kind", b"error_kind", "estimated_output_tokens", b"estimated_output_tokens", "first_token_time", b"first_token_time", "http_status", b"http_status", "message", b"message", "model_asked", b"model_asked", "model_served", b"model_served", "provider_code", b"provider_code", "provider_response_id", b"provider_response_id", "queue_time", b"queue_time", "replayed", b"replayed", "retryable", b"retryable", "settled", b"settled", "stage", b"stage", "target", b"target", "total_time", b"total_time", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__estimated_output_tokens: _TypeAlias = _typing.Literal["estimated_output_tokens"]  # noqa: Y015
     _WhichOneofArgType__estimated_output_tokens: _TypeAlias = _typing.Literal["_estimated_output_tokens", b"_estimated_output_tokens"]  # noqa: Y015
@@ -687,6 +697,7 @@ class TurnCompleted(_message.Message):
     TURN_FIELD_NUMBER: _builtins.int
     CONNECTION_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    REPLAYED_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     provider_response_id: _builtins.str
@@ -707,6 +718,8 @@ class TurnCompleted(_message.Message):
     """The session's socket that carried it last, from 1; 0 for none."""
     reason: _builtins.str
     """Why there is no terminal status, such as `transport_error` or the kind of the failure; else empty."""
+    replayed: _builtins.bool
+    """Whether it was answered from the journal or shared: nothing was bought for it, and no sum here has its figures."""
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
         """What was consumed, as far as it was told."""
@@ -734,10 +747,11 @@ class TurnCompleted(_message.Message):
         turn: _builtins.int = ...,
         connection: _builtins.int = ...,
         reason: _builtins.str = ...,
+        replayed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "total_time", b"total_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certainty", b"certainty", "connection", b"connection", "cost", b"cost", "hosted_tool_calls", b"hosted_tool_calls", "previous_response_id", b"previous_response_id", "provider_response_id", b"provider_response_id", "reason", b"reason", "session_id", b"session_id", "status", b"status", "total_time", b"total_time", "turn", b"turn", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certainty", b"certainty", "connection", b"connection", "cost", b"cost", "hosted_tool_calls", b"hosted_tool_calls", "previous_response_id", b"previous_response_id", "provider_response_id", b"provider_response_id", "reason", b"reason", "replayed", b"replayed", "session_id", b"session_id", "status", b"status", "total_time", b"total_time", "turn", b"turn", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -781,7 +795,9 @@ class SessionEnded(_message.Message):
     session_id: _builtins.str
     """The session."""
     reason: _builtins.str
-    """Why it ended: `client_close`, `transport_error`, `response_failed`, `idle`, `age`, `drain` or `deadline`."""
+    """Why it ended: `client_close`, `transport_error`, `response_failed`, `idle`, `age`, `drain`, `deadline` or
+    `credential_ended`.
+    """
     turns: _builtins.int
     """Turns of the session."""
     certainty: _usage_pb2.Certainty.ValueType
@@ -1196,3 +1212,35 @@ class HaltChanged(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HaltChanged: _TypeAlias = HaltChanged  # noqa: Y015
+
+@_typing.final
+class BreakerChanged(_message.Message):
+    """The breaker of a target came into another state. Targets are the deployment's, so that this belongs to no tenant."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGET_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    target: _builtins.str
+    """The target whose breaker it is."""
+    before: _builtins.str
+    """The state that it was in: `CLOSED`, `OPEN` or `HALF_OPEN`."""
+    state: _builtins.str
+    """The state that it is in: `CLOSED` (calls are sent there), `HALF_OPEN` (a few find out) or `OPEN` (none is, as long
+    as there is another target).
+    """
+    def __init__(
+        self,
+        *,
+        target: _builtins.str = ...,
+        before: _builtins.str = ...,
+        state: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "state", b"state", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BreakerChanged: _TypeAlias = BreakerChanged  # noqa: Y015

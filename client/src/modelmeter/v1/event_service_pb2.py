@@ -25,10 +25,11 @@ _sym_db = _symbol_database.Default()
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from modelmeter.v1 import error_pb2 as modelmeter_dot_v1_dot_error__pb2
 from modelmeter.v1 import event_pb2 as modelmeter_dot_v1_dot_event__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!modelmeter/v1/event_service.proto\x12\rmodelmeter.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19modelmeter/v1/event.proto\"\xed\x01\n\x0b\x45ventFilter\x12\x13\n\x05kinds\x18\x01 \x03(\tB\x04\xe2\x41\x01\x01\x12\x15\n\x07\x63\x61ll_id\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\x12\x1d\n\x0f\x63onversation_id\x18\x03 \x01(\tB\x04\xe2\x41\x01\x01\x12\x14\n\x06run_id\x18\x04 \x01(\tB\x04\xe2\x41\x01\x01\x12\x18\n\nsession_id\x18\x05 \x01(\tB\x04\xe2\x41\x01\x01\x12\x13\n\x05model\x18\x06 \x01(\tB\x04\xe2\x41\x01\x01\x12\x38\n\x0cmin_severity\x18\x07 \x01(\x0e\x32\x1c.modelmeter.v1.EventSeverityB\x04\xe2\x41\x01\x01\x12\x14\n\x06tenant\x18\x08 \x01(\tB\x04\xe2\x41\x01\x01\"F\n\x12WatchEventsRequest\x12\x30\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x1a.modelmeter.v1.EventFilterB\x04\xe2\x41\x01\x01\"r\n\x13WatchEventsResponse\x12$\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x14.modelmeter.v1.Event\x12$\n\x03gap\x18\x02 \x01(\x0b\x32\x17.modelmeter.v1.EventGap\x12\x0f\n\x07process\x18\x03 \x01(\t\"\x18\n\x08\x45ventGap\x12\x0c\n\x04lost\x18\x01 \x01(\x03\"y\n\x12QueryEventsRequest\x12\x30\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x1a.modelmeter.v1.EventFilterB\x04\xe2\x41\x01\x01\x12\x17\n\tpage_size\x18\x02 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x18\n\npage_token\x18\x03 \x01(\tB\x04\xe2\x41\x01\x01\"e\n\x13QueryEventsResponse\x12$\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x14.modelmeter.v1.Event\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07process\x18\x03 \x01(\t\"\xa5\x01\n\x12GetInsightsRequest\x12/\n\x06window\x18\x01 \x01(\x0b\x32\x19.google.protobuf.DurationB\x04\xe2\x41\x01\x01\x12\x13\n\x05model\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\x12\x1d\n\x0f\x63onversation_id\x18\x03 \x01(\tB\x04\xe2\x41\x01\x01\x12\x14\n\x06run_id\x18\x04 \x01(\tB\x04\xe2\x41\x01\x01\x12\x14\n\x06tenant\x18\x05 \x01(\tB\x04\xe2\x41\x01\x01\"e\n\x13GetInsightsResponse\x12)\n\x08insights\x18\x01 \x01(\x0b\x32\x17.modelmeter.v1.Insights\x12\x12\n\nmost_calls\x18\x02 \x01(\x05\x12\x0f\n\x07process\x18\x03 \x01(\t\"|\n\x0c\x44istribution\x12\r\n\x05\x63ount\x18\x01 \x01(\x03\x12\r\n\x05least\x18\x02 \x01(\x03\x12\x0c\n\x04most\x18\x03 \x01(\x03\x12\x0c\n\x04mean\x18\x04 \x01(\x03\x12\x0b\n\x03p50\x18\x05 \x01(\x03\x12\x0b\n\x03p90\x18\x06 \x01(\x03\x12\x0b\n\x03p95\x18\x07 \x01(\x03\x12\x0b\n\x03p99\x18\x08 \x01(\x03\"\x7f\n\rInsightsSpend\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x63urrency\x18\x02 \x01(\t\x12\r\n\x05\x63\x61lls\x18\x03 \x01(\x03\x12\x14\n\x0cinput_tokens\x18\x04 \x01(\x03\x12\x15\n\routput_tokens\x18\x05 \x01(\x03\x12\x12\n\nnano_units\x18\x06 \x01(\x03\"\x8e\x04\n\x08Insights\x12\r\n\x05\x63\x61lls\x18\x01 \x01(\x03\x12\x10\n\x08\x61nswered\x18\x02 \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\x03 \x01(\x03\x12\x10\n\x08replayed\x18\x04 \x01(\x03\x12\x0e\n\x06untold\x18\x05 \x01(\x03\x12,\n\x07latency\x18\x06 \x01(\x0b\x32\x1b.modelmeter.v1.Distribution\x12\x30\n\x0b\x66irst_token\x18\x07 \x01(\x0b\x32\x1b.modelmeter.v1.Distribution\x12\x33\n\x06\x65rrors\x18\x08 \x03(\x0b\x32#.modelmeter.v1.Insights.ErrorsEntry\x12+\n\x05total\x18\t \x03(\x0b\x32\x1c.modelmeter.v1.InsightsSpend\x12.\n\x08\x62y_model\x18\n \x03(\x0b\x32\x1c.modelmeter.v1.InsightsSpend\x12\x35\n\x0f\x62y_conversation\x18\x0b \x03(\x0b\x32\x1c.modelmeter.v1.InsightsSpend\x12,\n\x06\x62y_run\x18\x0c \x03(\x0b\x32\x1c.modelmeter.v1.InsightsSpend\x12)\n\x05since\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a-\n\x0b\x45rrorsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x32\x92\x02\n\x0c\x45ventService\x12V\n\x0bWatchEvents\x12!.modelmeter.v1.WatchEventsRequest\x1a\".modelmeter.v1.WatchEventsResponse0\x01\x12T\n\x0bQueryEvents\x12!.modelmeter.v1.QueryEventsRequest\x1a\".modelmeter.v1.QueryEventsResponse\x12T\n\x0bGetInsights\x12!.modelmeter.v1.GetInsightsRequest\x1a\".modelmeter.v1.GetInsightsResponseBg\n\x11\x64\x65v.modelmeter.v1B\x11\x45ventServiceProtoP\x01Z-modelmeter.dev/gen/modelmeter/v1;modelmeterv1\xaa\x02\rModelmeter.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!modelmeter/v1/event_service.proto\x12\rmodelmeter.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19modelmeter/v1/error.proto\x1a\x19modelmeter/v1/event.proto\"\xcc\x02\n\x0b\x45ventFilter\x12\x13\n\x05kinds\x18\x01 \x03(\tB\x04\xe2\x41\x01\x01\x12\x15\n\x07\x63\x61ll_id\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\x12\x1d\n\x0f\x63onversation_id\x18\x03 \x01(\tB\x04\xe2\x41\x01\x01\x12\x14\n\x06run_id\x18\x04 \x01(\tB\x04\xe2\x41\x01\x01\x12\x18\n\nsession_id\x18\x05 \x01(\tB\x04\xe2\x41\x01\x01\x12\x13\n\x05model\x18\x06 \x01(\tB\x04\xe2\x41\x01\x01\x12\x38\n\x0cmin_severity\x18\x07 \x01(\x0e\x32\x1c.modelmeter.v1.EventSeverityB\x04\xe2\x41\x01\x01\x12\x14\n\x06tenant\x18\x08 \x01(\tB\x04\xe2\x41\x01\x01\x12\x33\n\x0b\x65rror_kinds\x18\t \x03(\x0e\x32\x18.modelmeter.v1.ErrorKindB\x04\xe2\x41\x01\x01\x12\x12\n\x04tool\x18\n \x01(\tB\x04\xe2\x41\x01\x01\x12\x14\n\x06target\x18\x0b \x01(\tB\x04\xe2\x41\x01\x01\"F\n\x12WatchEventsRequest\x12\x30\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x1a.modelmeter.v1.EventFilterB\x04\xe2\x41\x01\x01\"r\n\x13WatchEventsResponse\x12$\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x14.modelmeter.v1.Event\x12$\n\x03gap\x18\x02 \x01(\x0b\x32\x17.modelmeter.v1.EventGap\x12\x0f\n\x07process\x18\x03 \x01(\t\"\x18\n\x08\x45ventGap\x12\x0c\n\x04lost\x18\x01 \x01(\x03\"\xe3\x01\n\x12QueryEventsRequest\x12\x30\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x1a.modelmeter.v1.EventFilterB\x04\xe2\x41\x01\x01\x12\x17\n\tpage_size\x18\x02 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x18\n\npage_token\x18\x03 \x01(\tB\x04\xe2\x41\x01\x01\x12\x34\n\nstart_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x01\x12\x32\n\x08\x65nd_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x01\"e\n\x13QueryEventsResponse\x12$\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x14.modelmeter.v1.Event\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0f\n\x07process\x18\x03 \x01(\t\"\xa5\x01\n\x12GetInsightsRequest\x12/\n\x06window\x18\x01 \x01(\x0b\x32\x19.google.protobuf.DurationB\x04\xe2\x41\x01\x01\x12\x13\n\x05model\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\x12\x1d\n\x0f\x63onversation_id\x18\x03 \x01(\tB\x04\xe2\x41\x01\x01\x12\x14\n\x06run_id\x18\x04 \x01(\tB\x04\xe2\x41\x01\x01\x12\x14\n\x06tenant\x18\x05 \x01(\tB\x04\xe2\x41\x01\x01\"e\n\x13GetInsightsResponse\x12)\n\x08insights\x18\x01 \x01(\x0b\x32\x17.modelmeter.v1.Insights\x12\x12\n\nmost_calls\x18\x02 \x01(\x05\x12\x0f\n\x07process\x18\x03 \x01(\t\"|\n\x0c\x44istribution\x12\r\n\x05\x63ount\x18\x01 \x01(\x03\x12\r\n\x05least\x18\x02 \x01(\x03\x12\x0c\n\x04most\x18\x03 \x01(\x03\x12\x0c\n\x04mean\x18\x04 \x01(\x03\x12\x0b\n\x03p50\x18\x05 \x01(\x03\x12\x0b\n\x03p90\x18\x06 \x01(\x03\x12\x0b\n\x03p95\x18\x07 \x01(\x03\x12\x0b\n\x03p99\x18\x08 \x01(\x03\"\x7f\n\rInsightsSpend\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x63urrency\x18\x02 \x01(\t\x12\r\n\x05\x63\x61lls\x18\x03 \x01(\x03\x12\x14\n\x0cinput_tokens\x18\x04 \x01(\x03\x12\x15\n\routput_tokens\x18\x05 \x01(\x03\x12\x12\n\nnano_units\x18\x06 \x01(\x03\"\xa0\x04\n\x08Insights\x12\r\n\x05\x63\x61lls\x18\x01 \x01(\x03\x12\x10\n\x08\x61nswered\x18\x02 \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\x03 \x01(\x03\x12\x10\n\x08replayed\x18\x04 \x01(\x03\x12\x0e\n\x06untold\x18\x05 \x01(\x03\x12,\n\x07latency\x18\x06 \x01(\x0b\x32\x1b.modelmeter.v1.Distribution\x12\x30\n\x0b\x66irst_token\x18\x07 \x01(\x0b\x32\x1b.modelmeter.v1.Distribution\x12\x33\n\x06\x65rrors\x18\x08 \x03(\x0b\x32#.modelmeter.v1.Insights.ErrorsEntry\x12+\n\x05total\x18\t \x03(\x0b\x32\x1c.modelmeter.v1.InsightsSpend\x12.\n\x08\x62y_model\x18\n \x03(\x0b\x32\x1c.modelmeter.v1.InsightsSpend\x12\x35\n\x0f\x62y_conversation\x18\x0b \x03(\x0b\x32\x1c.modelmeter.v1.InsightsSpend\x12,\n\x06\x62y_run\x18\x0c \x03(\x0b\x32\x1c.modelmeter.v1.InsightsSpend\x12)\n\x05since\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x61t_least\x18\x0e \x01(\x03\x1a-\n\x0b\x45rrorsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x32\x92\x02\n\x0c\x45ventService\x12V\n\x0bWatchEvents\x12!.modelmeter.v1.WatchEventsRequest\x1a\".modelmeter.v1.WatchEventsResponse0\x01\x12T\n\x0bQueryEvents\x12!.modelmeter.v1.QueryEventsRequest\x1a\".modelmeter.v1.QueryEventsResponse\x12T\n\x0bGetInsights\x12!.modelmeter.v1.GetInsightsRequest\x1a\".modelmeter.v1.GetInsightsResponseBg\n\x11\x64\x65v.modelmeter.v1B\x11\x45ventServiceProtoP\x01Z-modelmeter.dev/gen/modelmeter/v1;modelmeterv1\xaa\x02\rModelmeter.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -52,6 +53,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EVENTFILTER'].fields_by_name['min_severity']._serialized_options = b'\342A\001\001'
   _globals['_EVENTFILTER'].fields_by_name['tenant']._loaded_options = None
   _globals['_EVENTFILTER'].fields_by_name['tenant']._serialized_options = b'\342A\001\001'
+  _globals['_EVENTFILTER'].fields_by_name['error_kinds']._loaded_options = None
+  _globals['_EVENTFILTER'].fields_by_name['error_kinds']._serialized_options = b'\342A\001\001'
+  _globals['_EVENTFILTER'].fields_by_name['tool']._loaded_options = None
+  _globals['_EVENTFILTER'].fields_by_name['tool']._serialized_options = b'\342A\001\001'
+  _globals['_EVENTFILTER'].fields_by_name['target']._loaded_options = None
+  _globals['_EVENTFILTER'].fields_by_name['target']._serialized_options = b'\342A\001\001'
   _globals['_WATCHEVENTSREQUEST'].fields_by_name['filter']._loaded_options = None
   _globals['_WATCHEVENTSREQUEST'].fields_by_name['filter']._serialized_options = b'\342A\001\001'
   _globals['_QUERYEVENTSREQUEST'].fields_by_name['filter']._loaded_options = None
@@ -60,6 +67,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUERYEVENTSREQUEST'].fields_by_name['page_size']._serialized_options = b'\342A\001\001'
   _globals['_QUERYEVENTSREQUEST'].fields_by_name['page_token']._loaded_options = None
   _globals['_QUERYEVENTSREQUEST'].fields_by_name['page_token']._serialized_options = b'\342A\001\001'
+  _globals['_QUERYEVENTSREQUEST'].fields_by_name['start_time']._loaded_options = None
+  _globals['_QUERYEVENTSREQUEST'].fields_by_name['start_time']._serialized_options = b'\342A\001\001'
+  _globals['_QUERYEVENTSREQUEST'].fields_by_name['end_time']._loaded_options = None
+  _globals['_QUERYEVENTSREQUEST'].fields_by_name['end_time']._serialized_options = b'\342A\001\001'
   _globals['_GETINSIGHTSREQUEST'].fields_by_name['window']._loaded_options = None
   _globals['_GETINSIGHTSREQUEST'].fields_by_name['window']._serialized_options = b'\342A\001\001'
   _globals['_GETINSIGHTSREQUEST'].fields_by_name['model']._loaded_options = None
@@ -72,30 +83,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETINSIGHTSREQUEST'].fields_by_name['tenant']._serialized_options = b'\342A\001\001'
   _globals['_INSIGHTS_ERRORSENTRY']._loaded_options = None
   _globals['_INSIGHTS_ERRORSENTRY']._serialized_options = b'8\001'
-  _globals['_EVENTFILTER']._serialized_start=178
-  _globals['_EVENTFILTER']._serialized_end=415
-  _globals['_WATCHEVENTSREQUEST']._serialized_start=417
-  _globals['_WATCHEVENTSREQUEST']._serialized_end=487
-  _globals['_WATCHEVENTSRESPONSE']._serialized_start=489
-  _globals['_WATCHEVENTSRESPONSE']._serialized_end=603
-  _globals['_EVENTGAP']._serialized_start=605
-  _globals['_EVENTGAP']._serialized_end=629
-  _globals['_QUERYEVENTSREQUEST']._serialized_start=631
-  _globals['_QUERYEVENTSREQUEST']._serialized_end=752
-  _globals['_QUERYEVENTSRESPONSE']._serialized_start=754
-  _globals['_QUERYEVENTSRESPONSE']._serialized_end=855
-  _globals['_GETINSIGHTSREQUEST']._serialized_start=858
-  _globals['_GETINSIGHTSREQUEST']._serialized_end=1023
-  _globals['_GETINSIGHTSRESPONSE']._serialized_start=1025
-  _globals['_GETINSIGHTSRESPONSE']._serialized_end=1126
-  _globals['_DISTRIBUTION']._serialized_start=1128
-  _globals['_DISTRIBUTION']._serialized_end=1252
-  _globals['_INSIGHTSSPEND']._serialized_start=1254
-  _globals['_INSIGHTSSPEND']._serialized_end=1381
-  _globals['_INSIGHTS']._serialized_start=1384
-  _globals['_INSIGHTS']._serialized_end=1910
-  _globals['_INSIGHTS_ERRORSENTRY']._serialized_start=1865
-  _globals['_INSIGHTS_ERRORSENTRY']._serialized_end=1910
-  _globals['_EVENTSERVICE']._serialized_start=1913
-  _globals['_EVENTSERVICE']._serialized_end=2187
+  _globals['_EVENTFILTER']._serialized_start=205
+  _globals['_EVENTFILTER']._serialized_end=537
+  _globals['_WATCHEVENTSREQUEST']._serialized_start=539
+  _globals['_WATCHEVENTSREQUEST']._serialized_end=609
+  _globals['_WATCHEVENTSRESPONSE']._serialized_start=611
+  _globals['_WATCHEVENTSRESPONSE']._serialized_end=725
+  _globals['_EVENTGAP']._serialized_start=727
+  _globals['_EVENTGAP']._serialized_end=751
+  _globals['_QUERYEVENTSREQUEST']._serialized_start=754
+  _globals['_QUERYEVENTSREQUEST']._serialized_end=981
+  _globals['_QUERYEVENTSRESPONSE']._serialized_start=983
+  _globals['_QUERYEVENTSRESPONSE']._serialized_end=1084
+  _globals['_GETINSIGHTSREQUEST']._serialized_start=1087
+  _globals['_GETINSIGHTSREQUEST']._serialized_end=1252
+  _globals['_GETINSIGHTSRESPONSE']._serialized_start=1254
+  _globals['_GETINSIGHTSRESPONSE']._serialized_end=1355
+  _globals['_DISTRIBUTION']._serialized_start=1357
+  _globals['_DISTRIBUTION']._serialized_end=1481
+  _globals['_INSIGHTSSPEND']._serialized_start=1483
+  _globals['_INSIGHTSSPEND']._serialized_end=1610
+  _globals['_INSIGHTS']._serialized_start=1613
+  _globals['_INSIGHTS']._serialized_end=2157
+  _globals['_INSIGHTS_ERRORSENTRY']._serialized_start=2112
+  _globals['_INSIGHTS_ERRORSENTRY']._serialized_end=2157
+  _globals['_EVENTSERVICE']._serialized_start=2160
+  _globals['_EVENTSERVICE']._serialized_end=2434
 # @@protoc_insertion_point(module_scope)

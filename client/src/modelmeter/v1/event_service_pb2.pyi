@@ -9,6 +9,7 @@ from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from modelmeter.v1 import error_pb2 as _error_pb2
 from modelmeter.v1 import event_pb2 as _event_pb2
 import builtins as _builtins
 import sys
@@ -35,6 +36,9 @@ class EventFilter(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     MIN_SEVERITY_FIELD_NUMBER: _builtins.int
     TENANT_FIELD_NUMBER: _builtins.int
+    ERROR_KINDS_FIELD_NUMBER: _builtins.int
+    TOOL_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """Events of this call."""
     conversation_id: _builtins.str
@@ -51,9 +55,17 @@ class EventFilter(_message.Message):
     """Whose; empty: the caller's own tenant. Another one, or `*` for all, is for admins only, PERMISSION_DENIED for
     everybody else.
     """
+    tool: _builtins.str
+    """Events about this tool of the provider's."""
+    target: _builtins.str
+    """Events that name this target."""
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Kinds such as `prompt.failed`; an unknown one is INVALID_ARGUMENT."""
+
+    @_builtins.property
+    def error_kinds(self) -> _containers.RepeatedScalarFieldContainer[_error_pb2.ErrorKind.ValueType]:
+        """Events that name one of these kinds of failure: of calls, of attempts, of what was replayed."""
 
     def __init__(
         self,
@@ -66,10 +78,13 @@ class EventFilter(_message.Message):
         model: _builtins.str = ...,
         min_severity: _event_pb2.EventSeverity.ValueType = ...,
         tenant: _builtins.str = ...,
+        error_kinds: _abc.Iterable[_error_pb2.ErrorKind.ValueType] | None = ...,
+        tool: _builtins.str = ...,
+        target: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "conversation_id", b"conversation_id", "kinds", b"kinds", "min_severity", b"min_severity", "model", b"model", "run_id", b"run_id", "session_id", b"session_id", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "conversation_id", b"conversation_id", "error_kinds", b"error_kinds", "kinds", b"kinds", "min_severity", b"min_severity", "model", b"model", "run_id", b"run_id", "session_id", b"session_id", "target", b"target", "tenant", b"tenant", "tool", b"tool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -166,6 +181,8 @@ class QueryEventsRequest(_message.Message):
     FILTER_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Most events to return, 1 to 1,000; larger values are cut to 1,000. 0: 100. Negative is INVALID_ARGUMENT."""
     page_token: _builtins.str
@@ -174,16 +191,26 @@ class QueryEventsRequest(_message.Message):
     def filter(self) -> Global___EventFilter:
         """Which events."""
 
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """Events that happened at this time or later."""
+
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """Events that happened before this time."""
+
     def __init__(
         self,
         *,
         filter: Global___EventFilter | None = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "filter", b"filter", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "filter", b"filter", "page_size", b"page_size", "page_token", b"page_token", "start_time", b"start_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -426,6 +453,7 @@ class Insights(_message.Message):
     BY_CONVERSATION_FIELD_NUMBER: _builtins.int
     BY_RUN_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
+    AT_LEAST_FIELD_NUMBER: _builtins.int
     calls: _builtins.int
     """All calls."""
     answered: _builtins.int
@@ -436,6 +464,8 @@ class Insights(_message.Message):
     """Those that were answered from the journal or shared; they consumed nothing."""
     untold: _builtins.int
     """Those that may have consumed something that nobody told."""
+    at_least: _builtins.int
+    """Those whose consumption was told in part: a lower bound, and so are the sums that they are in."""
     @_builtins.property
     def latency(self) -> Global___Distribution:
         """From arrival to the end, of answers."""
@@ -484,10 +514,11 @@ class Insights(_message.Message):
         by_conversation: _abc.Iterable[Global___InsightsSpend] | None = ...,
         by_run: _abc.Iterable[Global___InsightsSpend] | None = ...,
         since: _timestamp_pb2.Timestamp | None = ...,
+        at_least: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["first_token", b"first_token", "latency", b"latency", "since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "by_conversation", b"by_conversation", "by_model", b"by_model", "by_run", b"by_run", "calls", b"calls", "errors", b"errors", "failed", b"failed", "first_token", b"first_token", "latency", b"latency", "replayed", b"replayed", "since", b"since", "total", b"total", "untold", b"untold"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "at_least", b"at_least", "by_conversation", b"by_conversation", "by_model", b"by_model", "by_run", b"by_run", "calls", b"calls", "errors", b"errors", "failed", b"failed", "first_token", b"first_token", "latency", b"latency", "replayed", b"replayed", "since", b"since", "total", b"total", "untold", b"untold"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -348,7 +348,7 @@ class SessionTotals(_message.Message):
     """How far the cost can be trusted."""
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
-        """The tokens of all turns, as far as they are counted here."""
+        """The tokens of all turns, as far as they are counted here. A turn that was replayed adds nothing: nothing was bought."""
 
     @_builtins.property
     def cost_nano_units(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:

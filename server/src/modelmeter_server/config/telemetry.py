@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from modelmeter_server.core.events import Family
+from modelmeter_server.core.events import UNSAMPLED, Family
 from modelmeter_server.core.redaction import Redaction, ToolRule, compiled
 from modelmeter_server.core.sampling import Sampling
 from modelmeter_server.drivers.http.endpoint import check_web_address
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 DEFAULTS: Final = TelemetrySettings()
 
 _MANY: Final = 1_000_000
-_SAMPLED: Final = tuple(family.value for family in Family if family is not Family.LEDGER)
+_SAMPLED: Final = tuple(family.value for family in Family if family not in UNSAMPLED)
 _NEEDED: Final = {"otlp": "opentelemetry.exporter.otlp.proto.grpc", "prometheus": "prometheus_client"}
 """What each extra brings."""
 

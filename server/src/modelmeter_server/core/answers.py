@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from .hosted import HostedTool
 from .outcomes import Certainty
 from .pricing import Cost
 from .requests import Continuation
@@ -33,28 +34,6 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """Argument text exactly as generated; `{}` when the model gave none."""
     free_text: bool = False
     """The tool takes text: never parsed (R-T4)."""
-
-
-class HostedTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A use of one of the provider's own tools; the caller never runs it. Empty is what nobody told."""
-
-    type: str
-    """The provider's word for the tool."""
-    id: str = ""
-    status: str = ""
-    """The provider's word for how it ended."""
-    name: str = ""
-    """What was called within the tool: the tool of an MCP server."""
-    server: str = ""
-    """The MCP server, by the name that the request gave it."""
-    arguments_json: str = ""
-    """What the model asked of the tool, as JSON text."""
-    result_json: str = ""
-    """What the tool gave, as JSON text."""
-    error: str = ""
-    """What the provider says went wrong."""
-    omitted: bool = False
-    """The arguments or the result were too long to be kept."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

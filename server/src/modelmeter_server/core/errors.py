@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from .ceilings import Standing
+from .hosted import HostedTool
 from .outcomes import Cause, Certainty, Code, Disposition, Kind, Stage
 from .pricing import Cost
 from .usage import AdditionalUsage, Usage
@@ -285,6 +286,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """For OVERLOADED by a limit on calls: which one."""
     differing_field: str = ""
     """For DIVERGED and CALL_ID_CONFLICT: the first field that differs from the recorded request."""
+    hosted_tools: tuple[HostedTool, ...] = ()
+    """What the provider ran before it failed; for those who watch, and not sent in the status."""
     may_have_generated: bool = False
     """True when the provider may bill for this call."""
     partial_text: str = ""

@@ -44,6 +44,8 @@ class Family(Enum):
     ATTEMPT = "attempt"
     LEDGER = "ledger"
     """Ceilings, soft limits, reconciliations and halts; never sampled."""
+    TARGET = "target"
+    """Breakers; never sampled."""
 
 
 class Payload(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +54,7 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     truncated: bool = False
     original_bytes: int = 0
-    """UTF-8 bytes before it was cut, after it was redacted."""
+    """UTF-8 bytes before it was cut, after it was redacted; 0 beside `truncated` when it was too long to be kept."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="kind"):
@@ -64,6 +66,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     tick: int
     """Counts the events of one server process from 1; a reader of one process sees by it what is missing."""
     tenant: str
+    """Whose it is; empty for what concerns the deployment alone."""
     call_id: str = ""
     conversation_id: str = ""
     """The call's label `conversation_id`, or the session's own."""
@@ -109,7 +112,7 @@ class PromptCompleted(Event, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
 
 class PromptFailed(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="prompt.failed"):
-    """A completion, count or embedding failed; what it cost stands beside why."""
+    """A completion or embedding failed; what it cost stands beside why."""
 
     model_asked: str
     model_served: str = ""
@@ -122,6 +125,7 @@ class PromptFailed(Event, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     """What happened, without the words of a provider or a caller: those echo prompts."""
     retryable: bool = False
     provider_code: str = ""
+    provider_response_id: str = ""
     http_status: int | None = None
     usage: Usage | None = None
     certainty: Certainty
@@ -206,6 +210,8 @@ class TurnCompleted(
     cost: Cost | None = None
     hosted_tool_calls: int = 0
     total_time: float = 0.0
+    replayed: bool = False
+    """Nothing was bought for it, and no sum has its figures."""
 
 
 class SessionEnded(
@@ -331,6 +337,15 @@ class HaltChanged(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False
     """Calls of this server that were cut at once."""
 
 
+class BreakerChanged(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="breaker"):
+    """The breaker of a target came into another state."""
+
+    target: str
+    before: str
+    state: str
+    """`CLOSED`, `HALF_OPEN` or `OPEN`."""
+
+
 AnyEvent = (
     PromptStarted
     | PromptCompleted
@@ -349,6 +364,7 @@ AnyEvent = (
     | Replayed
     | Reconciled
     | HaltChanged
+    | BreakerChanged
 )
 
 _FAMILIES: Final[dict[type[Event], Family]] = {
@@ -369,10 +385,17 @@ _FAMILIES: Final[dict[type[Event], Family]] = {
     SoftLimitPassed: Family.LEDGER,
     Reconciled: Family.LEDGER,
     HaltChanged: Family.LEDGER,
+    BreakerChanged: Family.TARGET,
 }
+
+UNSAMPLED: Final = frozenset((Family.LEDGER, Family.TARGET))
+"""Families of which every event is shown."""
 
 GOOD_STATUSES: Final = ("completed", "incomplete")
 """Of turns that answered."""
+
+ILL_ENDS: Final = ("transport_error", "response_failed")
+"""Reasons of sessions that a failure ended."""
 
 KINDS: Final[dict[type[Event], str]] = {each: str(each.__struct_config__.tag) for each in _FAMILIES}
 """The spelling of each kind."""
@@ -391,12 +414,14 @@ def family_of(kind: type[Event]) -> Family:
 def is_failure(event: Event) -> bool:
     """Say whether something went wrong: such events are never sampled away."""
     match event:
-        case PromptFailed():
+        case PromptFailed() | Retried():
             return True
         case AttemptEnded(error_kind=kind) | Replayed(error_kind=kind):
             return kind is not None
         case TurnCompleted(status=status):
             return status not in GOOD_STATUSES
+        case SessionEnded(reason=reason):
+            return reason in ILL_ENDS
         case HostedToolCompleted(failed=failed):
             return failed
     return False

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from .answers import HostedTool
 from .json_text import NotJson, dumps_compact, loads_strict
 from .lenient import word
 
@@ -20,6 +19,28 @@ MAX_TOTAL_JSON: Final = 1_048_576
 """Most characters of them in one answer, so that an answer stays far below what a gRPC message may hold."""
 
 _MAX_ERROR: Final = 1_024
+
+
+class HostedTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A use of one of the provider's own tools; the caller never runs it. Empty is what nobody told."""
+
+    type: str
+    """The provider's word for the tool."""
+    id: str = ""
+    status: str = ""
+    """The provider's word for how it ended."""
+    name: str = ""
+    """What was called within the tool: the tool of an MCP server."""
+    server: str = ""
+    """The MCP server, by the name that the request gave it."""
+    arguments_json: str = ""
+    """What the model asked of the tool, as JSON text."""
+    result_json: str = ""
+    """What the tool gave, as JSON text."""
+    error: str = ""
+    """What the provider says went wrong."""
+    omitted: bool = False
+    """The arguments or the result were too long to be kept."""
 
 
 def hosted_tool(

@@ -76,6 +76,8 @@ class Insights(msgspec.Struct, frozen=True, kw_only=True):
     replayed: int = 0
     untold: int = 0
     """Calls that may have consumed something that nobody told."""
+    at_least: int = 0
+    """Calls whose consumption was told in part: the sums that they are in are lower bounds."""
     latency: Distribution = Distribution()
     """Of answers, from arrival to the end."""
     first_token: Distribution = Distribution()
@@ -103,6 +105,7 @@ def insights(samples: Iterable[Sample]) -> Insights:
         failed=errors.total(),
         replayed=len(found) - len(bought),
         untold=sum(each.certainty == "UNKNOWN" for each in bought),
+        at_least=sum(each.certainty == "AT_LEAST" for each in bought),
         latency=distribution([each.total for each in answers]),
         first_token=distribution([each.first_token for each in answers if each.first_token is not None]),
         errors=dict(sorted(errors.items())),

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from .events import Event, Family, correlator_of, family_of, is_failure
+from .events import UNSAMPLED, Event, Family, correlator_of, family_of, is_failure
 
 _RANGE: Final = 1 << 64
 
@@ -36,7 +36,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     def keeps(self, event: Event) -> bool:
         """Say whether the event is shown."""
         family = family_of(type(event))
-        if family is Family.LEDGER:
+        if family in UNSAMPLED:
             return True
         rate = bounded(self.rates.get(family, self.rate))
         if rate >= 1 or is_failure(event):

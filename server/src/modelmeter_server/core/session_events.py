@@ -46,6 +46,8 @@ class HostedToolInvoked(SessionEvent, frozen=True, kw_only=True, tag="tool.hoste
     response_id: str | None = None
     args_json: str
     truncated: bool = False
+    original_bytes: int = 0
+    """UTF-8 bytes before it was cut, after it was redacted; 0 beside `truncated` when it was too long to be kept."""
 
 
 class HostedToolCompleted(SessionEvent, frozen=True, kw_only=True, tag="tool.hosted_completed"):
@@ -56,8 +58,13 @@ class HostedToolCompleted(SessionEvent, frozen=True, kw_only=True, tag="tool.hos
     provider_call_id: str | None = None
     response_id: str | None = None
     status: str | None = None
+    failed: bool = False
+    """The provider named an error."""
     result: str
+    """What the tool gave, or else the error."""
     truncated: bool = False
+    original_bytes: int = 0
+    """As in `HostedToolInvoked`."""
 
 
 class TurnCompleted(SessionEvent, frozen=True, kw_only=True, tag="response.turn_completed"):
@@ -83,6 +90,8 @@ class TurnCompleted(SessionEvent, frozen=True, kw_only=True, tag="response.turn_
     currency: str | None = None
     hosted_tool_calls: int = 0
     duration_ms: int
+    replayed: bool = False
+    """It was answered from the journal or shared: its figures stand in another turn or call, and in no sum here."""
 
 
 class SessionEnded(SessionEvent, frozen=True, kw_only=True, tag="response.session_ended"):
@@ -110,6 +119,10 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
     cost: Cost | None = None
     response_id: str = ""
     """As an ordinary call told it; a socket's frames tell it themselves."""
+    hosted_tool_calls: int = 0
+    """As an ordinary call told them; a socket's frames tell them themselves."""
+    replayed: bool = False
+    """Nothing was bought for this turn."""
 
 
 class SessionTotals(msgspec.Struct, kw_only=True):
@@ -129,10 +142,12 @@ class SessionTotals(msgspec.Struct, kw_only=True):
     _cost_certainties: set[Certainty] = set()
 
     def add(self, status: str, bill: Bill, hosted_tool_calls: int = 0) -> None:
-        """Add a turn that has ended."""
-        usage = bill.usage or Usage()
+        """Add a turn that has ended; one that was replayed is counted and adds nothing else."""
         self.turns += 1
         self.completed += status == "completed"
+        if bill.replayed:
+            return
+        usage = bill.usage or Usage()
         self.hosted_tool_calls += hosted_tool_calls
         self.tokens_in = _sum(self.tokens_in, usage.input_tokens)
         self.tokens_out = _sum(self.tokens_out, usage.output_tokens)

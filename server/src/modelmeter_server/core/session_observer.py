@@ -16,8 +16,10 @@ import msgspec
 
 from .accumulators.responses_tools import hosted_tools
 from .counters import counter
+from .events import Payload
 from .json_text import NotJson, loads_event
 from .outcomes import Certainty
+from .redaction import truncated, without_keys
 from .session_events import (
     Bill,
     HostedToolCompleted,
@@ -30,12 +32,13 @@ from .session_events import (
     TurnStarted,
 )
 from .session_frames import TERMINAL, CurrentResponse, Frame, generates, read_frame
-from .text import cut_utf8
 from .usage import Usage
 from .usage_meter import part_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from .hosted import HostedTool
 
 PAYLOAD_BYTES: Final = 4_096
 """UTF-8 bytes of a hosted tool's arguments, and of its result, that an event holds; cut on a character."""
@@ -55,6 +58,7 @@ class _Turn:
         "seen",
         "since",
         "terminal",
+        "until",
         "usage",
     )
 
@@ -67,6 +71,8 @@ class _Turn:
         self.seen = ""
         """The last status that was told; `in_progress` is one of them and never the turn's own (R-W4)."""
         self.terminal = ""
+        self.until: float | None = None
+        """When that was told: nothing more comes, however late the next send or the close is."""
         self.failed = ""
         """Why it cannot end well any more; does not undo a terminal status."""
         self.usage: Usage | None = None
@@ -85,8 +91,13 @@ class SessionObserver:
         conversation_id: str = "",
         awaits_bill: bool = False,
         redact: Callable[[str, str], str] = lambda _tool, text: text,
+        payloads: bool = True,
     ) -> None:
-        """Begin before the first turn. `redact` gets a hosted tool's name and payload, before that is cut."""
+        """Begin before the first turn.
+
+        `redact` gets a hosted tool's name and payload before that is cut; keys and bearer tokens are taken out of what
+        it returns in any case. Without `payloads`, uses of tools are told and not what was asked or given.
+        """
         self.session_id = session_id
         self.model = model
         self.conversation_id = conversation_id
@@ -96,6 +107,7 @@ class SessionObserver:
         self.totals = SessionTotals()
         self._awaits_bill = awaits_bill
         self._redact = redact
+        self._payloads = payloads
         self._response = CurrentResponse()
         self._turn: _Turn | None = None
         self._turns = 0
@@ -224,6 +236,7 @@ class SessionObserver:
         is_repeat, is_done = bool(turn.terminal), frame.type == "response.done"
         told = frame.response.status
         turn.terminal = turn.seen = told if is_done and told else turn.terminal or status
+        turn.until = at if turn.until is None else turn.until
         events = self._take_response(turn, data, with_tools=not is_repeat)
         return [*events, *self._end_turn(at)] if is_done and not self._awaits_bill else events
 
@@ -247,8 +260,8 @@ class SessionObserver:
         for index, item in enumerate(output):
             for tool in hosted_tools([item]) if isinstance(item, dict) else ():
                 name = tool.name or tool.type
-                asked, is_asked_cut = self._payload(name, tool.arguments_json)
-                gave, is_gave_cut = self._payload(name, tool.result_json)
+                asked = self._payload(name, tool.arguments_json, tool)
+                gave = self._payload(name, tool.result_json or tool.error, tool)
                 shared: dict[str, Any] = {
                     **self._names,
                     "tool_name": tool.type,
@@ -256,18 +269,27 @@ class SessionObserver:
                     "provider_call_id": tool.id or None,
                     "response_id": self._response.id or None,
                 }
-                yield HostedToolInvoked(**shared, args_json=asked, truncated=is_asked_cut or tool.omitted)
+                yield HostedToolInvoked(
+                    **shared,
+                    args_json=asked.text,
+                    truncated=asked.truncated,
+                    original_bytes=asked.original_bytes,
+                )
                 yield HostedToolCompleted(
                     **shared,
                     status=tool.status or None,
-                    result=gave,
-                    truncated=is_gave_cut or tool.omitted,
+                    failed=bool(tool.error),
+                    result=gave.text,
+                    truncated=gave.truncated,
+                    original_bytes=gave.original_bytes,
                 )
 
-    def _payload(self, tool: str, text: str) -> tuple[str, bool]:
-        text = self._redact(tool, text)
-        cut = cut_utf8(text, PAYLOAD_BYTES)
-        return cut, len(cut) < len(text)
+    def _payload(self, name: str, text: str, tool: HostedTool) -> Payload:
+        if not self._payloads:
+            return Payload(text="")
+        if not text and tool.omitted:
+            return Payload(text="", truncated=True)
+        return truncated(without_keys(self._redact(name, text)), PAYLOAD_BYTES)
 
     # The end of a turn
 
@@ -284,8 +306,10 @@ class SessionObserver:
         if turn is None:
             return []
         ended_as, why = _ending(turn, status, reason)
+        ended_at = at if bill is not None or turn.until is None else turn.until
         bill = bill or Bill(usage=turn.usage, certainty=_certainty(turn))
-        self.totals.add(ended_as, bill, turn.hosted)
+        hosted = max(turn.hosted, bill.hosted_tool_calls)
+        self.totals.add(ended_as, bill, hosted)
         usage = bill.usage or Usage()
         completed = TurnCompleted(
             **self._names,
@@ -303,8 +327,9 @@ class SessionObserver:
             certainty=bill.certainty,
             cost_nano_units=None if bill.cost is None else bill.cost.nano_units,
             currency=None if bill.cost is None else bill.cost.currency,
-            hosted_tool_calls=turn.hosted,
-            duration_ms=max(0, round((at - turn.since) * 1000)),
+            hosted_tool_calls=hosted,
+            replayed=bill.replayed,
+            duration_ms=max(0, round((ended_at - turn.since) * 1000)),
         )
         return [completed]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from .answers import Answer, Expectation, HostedTool, ToolCall
+from .answers import Answer, Expectation, ToolCall
 from .errors import Failure, failure
-from .hosted import within_limits
+from .hosted import HostedTool, within_limits
 from .json_text import NotJson, loads_strict
 from .ladder import Evidence, severed
 from .outcomes import Cause, End, Ending, Kind, Stage

@@ -13,10 +13,11 @@ from typing import Any, Final
 import msgspec
 
 from modelmeter_server.core.accumulators import Accumulator
-from modelmeter_server.core.answers import HostedTool, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta
+from modelmeter_server.core.answers import ReasoningDelta, TextDelta, ToolCall, ToolCallDelta
 from modelmeter_server.core.capability_checks import capability_violations
 from modelmeter_server.core.counters import counter
 from modelmeter_server.core.errors import Failure, FieldViolation
+from modelmeter_server.core.hosted import HostedTool
 from modelmeter_server.core.json_text import NotJson, loads_event
 from modelmeter_server.core.lenient import EventDecoder, word
 from modelmeter_server.core.models import Capabilities, ModelSpec

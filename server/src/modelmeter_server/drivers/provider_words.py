@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from modelmeter_server.core.answers import Answer
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from modelmeter_server.core.answers import HostedTool
+    from modelmeter_server.core.answers import Answer
     from modelmeter_server.core.errors import Failure
+    from modelmeter_server.core.hosted import HostedTool
     from modelmeter_server.core.usage import AdditionalUsage, Usage
 
 _Scrub = Callable[[str], str]
@@ -48,8 +47,7 @@ def without_keys(result: Answer | Failure, scrub: _Scrub) -> Answer | Failure:
     if result.usage is not None:
         changed["usage"] = _usage(result.usage, scrub)
     changed["additional_usage"] = tuple(_additional(extra, scrub) for extra in result.additional_usage)
-    if isinstance(result, Answer):
-        changed["hosted_tools"] = tuple(_hosted(tool, scrub) for tool in result.hosted_tools)
+    changed["hosted_tools"] = tuple(_hosted(tool, scrub) for tool in result.hosted_tools)
     return msgspec.structs.replace(result, **changed)
 
 
@@ -62,9 +60,8 @@ def _words(result: Answer | Failure) -> Iterator[str]:
         yield extra.kind
         yield extra.model or ""
         yield from extra.usage.hosted_tool_requests
-    if isinstance(result, Answer):
-        for tool in result.hosted_tools:
-            yield from (getattr(tool, name) for name in _HOSTED_FIELDS)
+    for tool in result.hosted_tools:
+        yield from (getattr(tool, name) for name in _HOSTED_FIELDS)
 
 
 def _usage(usage: Usage, scrub: _Scrub) -> Usage:

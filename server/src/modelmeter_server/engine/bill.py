@@ -116,6 +116,7 @@ def spoiled(answer: Answer) -> Failure:
         provider_request_id=answer.provider_request_id,
         provider_response_id=answer.provider_response_id,
         partial_text=answer.text,
+        hosted_tools=answer.hosted_tools,
     )
 
 

@@ -168,6 +168,7 @@ class Engine:
         place: ModelSpec | None = None,
         conversation_id: str = "",
         offer: Offer | None = None,
+        earlier: int = 0,
     ) -> Call:
         """Start a completion; it runs whether or not anyone waits for it.
 
@@ -176,7 +177,7 @@ class Engine:
         both end up in the refusal, with the engine's own findings. `via` puts another driver in the place of the
         model's own, as for a turn of a session; `refusal` is why it cannot be sent at all. `tenant` says what the
         caller may ask for; `place` is the target of the model that alone may be asked, and `conversation_id` and
-        `offer` those of the session whose turn it is.
+        `offer` those of the session whose turn it is, which was asked `earlier` times already.
         """
         return self._start(
             request,
@@ -194,6 +195,7 @@ class Engine:
             place=place,
             conversation_id=conversation_id,
             offer=offer,
+            earlier=earlier,
         )
 
     def count(
@@ -261,6 +263,7 @@ class Engine:
         watches: bool = True,
         conversation_id: str = "",
         offer: Offer | None = None,
+        earlier: int = 0,
     ) -> Call:
         if self._draining:
             self.turned_away += 1
@@ -310,7 +313,7 @@ class Engine:
             # A count has no bill, and leaves nothing but the RPC's own traces.
             watch=None
             if recorder is self._counts
-            else self._watch(request, tenant.name, conversation_id, streamed=deltas),
+            else self._watch(request, tenant.name, conversation_id, streamed=deltas, earlier=earlier),
         )
         call.task = self._inflight.launch(call)
         call.task.add_done_callback(lambda _task: self.offers.give_back(offer))
@@ -325,12 +328,18 @@ class Engine:
         conversation_id: str,
         *,
         streamed: bool,
+        earlier: int,
     ) -> CallWatch | None:
         if self.telemetry is None:
             return None
         run_id = request.effect.run_id if request.effect is not None else ""
         return self.telemetry.call_started(
-            request, tenant=tenant, run_id=run_id, conversation_id=conversation_id, streamed=streamed
+            request,
+            tenant=tenant,
+            run_id=run_id,
+            conversation_id=conversation_id,
+            streamed=streamed,
+            earlier=earlier,
         )
 
     def _plan_completion(

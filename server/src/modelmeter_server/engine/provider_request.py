@@ -178,6 +178,8 @@ class ProviderRequest:
             self.is_asking = False
             self._ended_at = time.monotonic()
             self.close_books()
+        if self._watch is not None and isinstance(self._result, Failure):
+            self._watch.attempts_failed(self.attempts)  # another one may follow, and not soon
         return self._result
 
     def announce(self, *, sent: bool) -> None:

@@ -32,6 +32,7 @@ from modelmeter_server.core.session_events import (
 )
 from modelmeter_server.core.session_frames import CONNECTION_LIMIT, PREVIOUS_NOT_FOUND
 from modelmeter_server.core.session_observer import SessionObserver
+from modelmeter_server.core.tally import together
 from modelmeter_server.core.tenants import OPEN, Tenant
 from modelmeter_server.core.transcripts import Transcript
 from modelmeter_server.drivers.driver import TurnTerms
@@ -125,7 +126,11 @@ class Session:
         self._engine = engine
         self._link = link
         self._observer = SessionObserver(
-            session_id=session_id, model=model.name, conversation_id=conversation_id, awaits_bill=True
+            session_id=session_id,
+            model=model.name,
+            conversation_id=conversation_id,
+            awaits_bill=True,
+            payloads=False,  # those who watch hear of hosted tools from the call
         )
         self._tell = tell
         self._watch = watch
@@ -195,13 +200,19 @@ class Session:
             left = None if budget is None else max(0.0, budget - (time.monotonic() - begun))
             self._observer.observe_resend()
             full = TurnTerms(expand=self._transcript.before, generate=order.generate)
-            outcome = _joined(outcome, await self._ask(order, full, news, left))
+            again = await self._ask(order, full, news, left, earlier=outcome.attempts_total)
+            outcome = _joined(outcome, again)
         self._call = None
         self._learn(order, outcome)
         return self._ended(outcome)
 
     async def _ask(
-        self, order: TurnOrder, terms: TurnTerms | Failure, news: _News, budget: float | None
+        self,
+        order: TurnOrder,
+        terms: TurnTerms | Failure,
+        news: _News,
+        budget: float | None,
+        earlier: int = 0,
     ) -> CallOutcome:
         request, link = order.request, self._link
         via: Callable[[Driver], Driver] | None = None
@@ -224,6 +235,7 @@ class Session:
             place=self.model if self.model.target else None,
             conversation_id=self.conversation_id,
             offer=self.offer,
+            earlier=earlier,
         )
         if self._cut is not None:
             call.cut(*self._cut)
@@ -257,6 +269,8 @@ class Session:
             certainty=result.certainty,
             cost=result.cost,
             response_id=result.provider_response_id or "",
+            hosted_tool_calls=len(result.hosted_tools),
+            replayed=outcome.replayed,
         )
         events = self._observer.observe_bill(bill, at=time.monotonic(), status=status, reason=reason)
         self._emit(events, bill)
@@ -401,12 +415,14 @@ def _itself(request: CompletionRequest) -> CompletionRequest:
 
 
 def _joined(first: CallOutcome, second: CallOutcome) -> CallOutcome:
-    """Return the second outcome with the attempts of both."""
+    """Return the outcome of a turn that was sent twice: the attempts and the bills of both, whatever each told."""
+    assert isinstance(first.result, Failure)
     later = [
         msgspec.structs.replace(each, number=first.attempts_total + each.number) for each in second.attempts
     ]
     return msgspec.structs.replace(
         second,
+        result=together(first.result, second.result),
         attempts=(*first.attempts, *later)[-MAX_REPORTED_ATTEMPTS:],
         attempts_total=first.attempts_total + second.attempts_total,
     )

@@ -121,9 +121,10 @@ class Targets:
     def _tell(self, name: str, before: State, after: State) -> None:
         log = _log.warning if after is State.OPEN else _log.info
         log("target changed", target=name, before=before.value, after=after.value)
-        self._note(name, after)
-
-    def _note(self, name: str | None = None, state: State = State.CLOSED) -> None:
+        self._note()
         if self._telemetry is not None:
-            levels = [(each, _LEVELS[of.seen]) for each, of in self._states.items()]
-            self._telemetry.targets_stand(levels, name, state.value)
+            self._telemetry.breaker_changed(name, before.value, after.value)
+
+    def _note(self) -> None:
+        if self._telemetry is not None:
+            self._telemetry.targets_stand([(each, _LEVELS[of.seen]) for each, of in self._states.items()])

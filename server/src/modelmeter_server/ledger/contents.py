@@ -88,7 +88,7 @@ def encode(outcome: CallOutcome) -> bytes:
             v=VERSION, answer=result, attempts=outcome.attempts, sensitivity=outcome.sensitivity
         )
     else:
-        bare = msgspec.structs.replace(result, provider_body=b"")
+        bare = msgspec.structs.replace(result, provider_body=b"", hosted_tools=())
         content = Content(v=VERSION, failure=bare, attempts=outcome.attempts)
     try:
         return msgspec.json.encode(content)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from modelmeter.v1 import event_service_pb2
 
-_COUNTS: Final = ("calls", "answered", "failed", "replayed", "untold")
+_COUNTS: Final = ("calls", "answered", "failed", "replayed", "untold", "at_least")
 _SUMS: Final = ("total", "by_model", "by_conversation", "by_run")
 
 

@@ -13,17 +13,21 @@ from modelmeter_server.core.errors import Failure, failure
 from modelmeter_server.core.events import KINDS
 from modelmeter_server.core.insights import Sample, insights
 from modelmeter_server.core.outcomes import Cause, Code, Kind
+from modelmeter_server.core.tenants import OPEN
 from modelmeter_server.engine.plan import Refused, mistaken
 from modelmeter_server.ledger.clock import now
-from modelmeter_server.telemetry.bus import BusClosed, EventFilter, TooManyWatchers
+from modelmeter_server.telemetry.bus import ANY_TENANT, BusClosed, EventFilter, TooManyWatchers
 
 from .acting import NamesTenant, acting_for
 from .convert_event import SEVERITY_WORDS, event_message
 from .convert_insights import fill_insights
+from .convert_questions import time_from
 from .convert_request import Violations
 from .event_bytes import EventBytes
+from .identity import current_tenant
 from .paging import page_asked, page_token
 from .status import lookup_trailer
+from .words import KIND_WORDS
 
 if TYPE_CHECKING:
     from grpc.aio import ServicerContext
@@ -96,12 +100,13 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
         size, after = page_asked(request, found)
         if after and not after.isdecimal():
             found.add("page_token", "must be `next_page_token` of the page before, or empty")
+        since, until = (time_from(request, field, found) for field in ("start_time", "end_time"))
         found.prefix = "filter."
         wanted = await self._filter(request.filter, found, context)
         if found:
             await _end(context, mistaken(found))
         before = int(after) if after else None
-        events = self._telemetry.bus.recent(wanted, before=before, limit=size + 1)
+        events = self._telemetry.bus.recent(wanted, before=before, limit=size + 1, since=since, until=until)
         page = events[:size]
         response = pb.QueryEventsResponse(events=map(event_message, page), process=self._process)
         if len(events) > size:
@@ -125,12 +130,15 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
 
     async def _filter(self, asked: pb.EventFilter, found: Violations, context: Context) -> EventFilter:
         tenant = await _acting_for(asked, found, context)
+        if not asked.tenant and current_tenant() is OPEN:
+            tenant = ANY_TENANT  # where nobody is asked who they are, what is the deployment's is theirs
         unknown = [kind for kind in asked.kinds if kind not in _KINDS]
         if unknown:
             found.add("kinds", f"names unknown kinds; known are {', '.join(sorted(_KINDS))}")
         severity = SEVERITY_WORDS.get(asked.min_severity, 0)
         if asked.min_severity and not severity:
             found.add("min_severity", "is no severity")
+        error_kinds = [found.word("error_kinds", number, KIND_WORDS) for number in asked.error_kinds]
         return EventFilter(
             tenant=tenant,
             kinds=frozenset(asked.kinds),
@@ -140,6 +148,9 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
             session_id=asked.session_id,
             model=asked.model,
             min_severity=int(severity),
+            error_kinds=frozenset(kind for kind in error_kinds if kind is not None),
+            tool=asked.tool,
+            target=asked.target,
         )
 
 

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from modelmeter_server.core.events import Event, kind_of
+from modelmeter_server.core.outcomes import Kind
 
 BATCH: Final = 500
 """Events of one batch at most."""
@@ -52,6 +53,9 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     """As it was asked for."""
     min_severity: int = 0
+    error_kinds: frozenset[Kind] = frozenset()
+    tool: str = ""
+    target: str = ""
 
     @property
     def narrows(self) -> bool:
@@ -64,6 +68,9 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
             or self.session_id
             or self.model
             or self.min_severity
+            or self.error_kinds
+            or self.tool
+            or self.target
         )
 
     def takes(self, event: Event) -> bool:
@@ -81,6 +88,9 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
             and self.run_id in ("", event.run_id)
             and self.session_id in ("", getattr(event, "session_id", ""))
             and self.model in ("", getattr(event, "model_asked", ""))
+            and (not self.error_kinds or getattr(event, "error_kind", None) in self.error_kinds)
+            and self.tool in ("", getattr(event, "tool", ""))
+            and self.target in ("", getattr(event, "target", ""))
         )
 
 
@@ -265,11 +275,24 @@ class EventBus:
         if not feed.watchers:
             self._feeds = {wanted: each for wanted, each in self._feeds.items() if each is not feed}
 
-    def recent(self, wanted: EventFilter, *, before: int | None, limit: int) -> list[Event]:
-        """Return the latest events, the newest first; those with a tick below `before`, where one is named."""
+    def recent(
+        self,
+        wanted: EventFilter,
+        *,
+        before: int | None,
+        limit: int,
+        since: int | None = None,
+        until: int | None = None,
+    ) -> list[Event]:
+        """Return the latest events, the newest first; those with a tick below `before`, where one is named.
+
+        `since` and `until` are microseconds since the epoch: from the first on, and before the second.
+        """
         found: list[Event] = []
         for event in reversed(self._recent):
-            if (before is None or event.tick < before) and wanted.takes(event):
+            if not wanted.takes(event) or (before is not None and event.tick >= before):
+                continue
+            if (since is None or event.occurred_at >= since) and (until is None or event.occurred_at < until):
                 found.append(event)
                 if len(found) == limit:
                     break

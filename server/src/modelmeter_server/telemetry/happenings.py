@@ -13,12 +13,14 @@ from modelmeter_server.core.errors import TABLE, Failure
 from modelmeter_server.core.events import (
     SCHEMA_VERSION,
     AttemptEnded,
+    BreakerChanged,
     CeilingReached,
     EmbeddingCompleted,
     Event,
     HaltChanged,
     HostedToolCompleted,
     HostedToolInvoked,
+    Payload,
     PromptCompleted,
     PromptFailed,
     PromptStarted,
@@ -38,8 +40,9 @@ from .places import current_place
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from modelmeter_server.core.answers import Answer, HostedTool
+    from modelmeter_server.core.answers import Answer
     from modelmeter_server.core.calls import Attempt, CallOutcome
+    from modelmeter_server.core.hosted import HostedTool
     from modelmeter_server.core.outcomes import Certainty
     from modelmeter_server.core.requests import CompletionRequest
 
@@ -51,6 +54,9 @@ NAME_BYTES: Final = 256
 """UTF-8 bytes of a name: callers and providers make up names of any length."""
 CONVERSATION_LABEL: Final = "conversation_id"
 """The label by which callers say which conversation a call belongs to."""
+
+NO_TENANT: Final = ""
+"""Whose events those are that concern the deployment."""
 
 _CLEANED: Final = 1_024
 """Names that are remembered with what is left of them: most calls name the same models and the same reasons."""
@@ -110,9 +116,15 @@ class Happenings:
         return self._bus.is_wanted
 
     def tell(
-        self, kind: type[_Event], to: Belonging, severity: Severity = Severity.INFO, **fields: Any
+        self,
+        kind: type[_Event],
+        to: Belonging,
+        severity: Severity = Severity.INFO,
+        *,
+        belongs_to_failure: bool = False,
+        **fields: Any,
     ) -> None:
-        """Make an event of this kind and hand it on, unless it is sampled away.
+        """Make an event of this kind and hand it on, unless it is sampled away; one of a failure never is.
 
         For whoever observes something that this module does not know, such as a session: the fields are those of the
         kind, and text that came from outside goes through `clean` first.
@@ -130,7 +142,7 @@ class Happenings:
             severity=severity,
             **fields,
         )
-        if self._sampling is None or self._sampling.keeps(event):
+        if self._sampling is None or belongs_to_failure or self._sampling.keeps(event):
             self._bus.publish(event)
 
     def clean(self, text: str | None, limit: int = NAME_BYTES) -> str:
@@ -165,14 +177,11 @@ class Happenings:
         """Tell that another attempt begins."""
         self.tell(Retried, to, Severity.WARNING, number=number, target=target)
 
-    def call_ended(
-        self, outcome: CallOutcome, attempts: Sequence[Attempt], to: Belonging, *, inputs: int = 0
-    ) -> None:
-        """Tell how a call ended: its attempts, its hosted tools, and last the end itself."""
+    def call_ended(self, outcome: CallOutcome, to: Belonging, *, inputs: int = 0) -> None:
+        """Tell how a call ended: its hosted tools, and last the end itself."""
         result = outcome.result
         if not outcome.replayed:
-            for attempt in attempts:
-                self._attempt_ended(attempt, to)
+            self.hosted_tools(result.hosted_tools, result.provider_response_id or "", to)
         if isinstance(result, Failure):
             self._failed(outcome, result, to)
         elif isinstance(result, Embeddings):
@@ -180,7 +189,6 @@ class Happenings:
                 EmbeddingCompleted, to, inputs=inputs, total_time=outcome.timings.total, **self._bill(outcome)
             )
         else:
-            self.hosted_tools(result.hosted_tools, result.provider_response_id or "", to)
             self._answered(outcome, result, to)
         if outcome.replayed:
             self.tell(
@@ -191,7 +199,8 @@ class Happenings:
                 certainty=result.certainty,
             )
 
-    def _attempt_ended(self, attempt: Attempt, to: Belonging) -> None:
+    def attempt_ended(self, attempt: Attempt, to: Belonging) -> None:
+        """Tell that a request to a provider ended."""
         self.tell(
             AttemptEnded,
             to,
@@ -252,6 +261,7 @@ class Happenings:
             message=self._sentence(failed),
             retryable=failed.retryable,
             provider_code=self.clean(failed.provider_code),
+            provider_response_id=self.clean(failed.provider_response_id),
             http_status=failed.http_status,
             estimated_output_tokens=failed.estimated_output_tokens,
             attempts_total=outcome.attempts_total,
@@ -281,18 +291,26 @@ class Happenings:
             "tool_call_id": self.clean(tool.id) or f"{name}-{position}",
             "provider_response_id": response_id,
         }
-        asked = self._redaction.payload(tool.arguments_json, tool.type) if self._payloads else None
-        gave = self._redaction.payload(tool.result_json or tool.error, tool.type) if self._payloads else None
-        self.tell(HostedToolInvoked, to, arguments=asked, **shared)
+        has_failed = bool(tool.error)
+        asked = self._payload(tool, tool.arguments_json)
+        gave = self._payload(tool, tool.result_json or tool.error)
+        self.tell(HostedToolInvoked, to, belongs_to_failure=has_failed, arguments=asked, **shared)
         self.tell(
             HostedToolCompleted,
             to,
-            Severity.WARNING if tool.error else Severity.INFO,
+            Severity.WARNING if has_failed else Severity.INFO,
             status=self.clean(tool.status),
-            failed=bool(tool.error),
+            failed=has_failed,
             result=gave,
             **shared,
         )
+
+    def _payload(self, tool: HostedTool, text: str) -> Payload | None:
+        if not self._payloads:
+            return None
+        if not text and tool.omitted:  # what was too long was not kept, and nobody knows its length any more
+            return Payload(text="", truncated=True)
+        return self._redaction.payload(text, tool.type)
 
     # The ledger
 
@@ -345,6 +363,20 @@ class Happenings:
             mode=mode,
             cleared=cleared,
             calls_cut=cut,
+        )
+
+    # Targets
+
+    def breaker_changed(self, target: str, before: str, state: str) -> None:
+        """Tell that the breaker of a target came into another state; that concerns no single tenant."""
+        is_grave = state == "OPEN"
+        self.tell(
+            BreakerChanged,
+            Belonging(NO_TENANT),
+            Severity.WARNING if is_grave else Severity.INFO,
+            target=self.clean(target),
+            before=before,
+            state=state,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from modelmeter_server.core.errors import Failure
+from modelmeter_server.core.outcomes import Certainty, Disposition
 
 from . import conventions as names
 from .meters import FIRST_SECONDS, OTHER, RPC_SECONDS, SECONDS, TOKENS, Meters
@@ -129,6 +130,13 @@ class Instruments:
             FIRST_SECONDS,
             names.REQUEST_MODEL,
         )
+        self._replays = meters.counter(
+            names.REPLAYS,
+            "{call}",
+            "Calls that were answered from the journal, or by one that ran already.",
+            names.REQUEST_MODEL,
+            names.OUTCOME,
+        )
         self._retries = meters.counter(
             names.RETRIES, "{attempt}", "Attempts after the first one.", names.TARGET
         )
@@ -209,15 +217,18 @@ class Instruments:
     def call_ended(
         self, outcome: CallOutcome, attempts: Sequence[Attempt], operation: str, tenant: str
     ) -> None:
-        """Count a call. One that was replayed consumed nothing and is counted as a call alone."""
+        """Count a call. One that was replayed bought nothing: it did not land again, and its bill is none."""
         result, model = outcome.result, outcome.model
         name = OTHER if model is None else model.name
         word = outcome_word(result)
-        landed = result.disposition.value if isinstance(result, Failure) else "LANDED"
         owner = (tenant,) if self._by_tenant else ()
-        self._calls.add(1, name, word, landed, result.certainty.value, *owner)
         if outcome.replayed:
+            # Else each replay of a call that nobody accounts for would be another one.
+            self._calls.add(1, name, word, Disposition.DID_NOT_HAPPEN.value, Certainty.NONE.value, *owner)
+            self._replays.add(1, name, word)
             return
+        landed = result.disposition.value if isinstance(result, Failure) else Disposition.LANDED.value
+        self._calls.add(1, name, word, landed, result.certainty.value, *owner)
         for each in outcome.passed_over:
             self._passed_over.add(1, each.target, each.reason.value)
         genai = (operation, provider_name(model), name)

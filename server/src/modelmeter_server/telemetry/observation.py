@@ -10,6 +10,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from modelmeter_server.core.embeddings import EmbeddingRequest
 from modelmeter_server.core.errors import Failure
 from modelmeter_server.core.insights import Sample
@@ -95,6 +97,10 @@ class Telemetry:
         """Let the number of calls be read that wait for room."""
         self.instruments.ask(names.WAITING, "{call}", "Calls that wait for room.", level)
 
+    def ask_sessions(self, level: Callable[[], float]) -> None:
+        """Let the number of open sessions be read."""
+        self.instruments.ask(names.SESSIONS_OPEN, "{session}", "Sessions that are open.", level)
+
     def ask_ledger(self, is_up: Callable[[], bool]) -> None:
         """Let it be read whether the ledger can be written."""
         self.instruments.ask(
@@ -119,11 +125,15 @@ class Telemetry:
         run_id: str = "",
         conversation_id: str = "",
         streamed: bool = False,
+        earlier: int = 0,
     ) -> CallWatch:
-        """Watch a call from now on. Its own label names the conversation rather than `conversation_id`."""
+        """Watch a call from now on. Its own label names the conversation rather than `conversation_id`.
+
+        `earlier`: attempts that were made for the same turn of a session, so that its own are counted on from there.
+        """
         conversation_id = request.labels.get(CONVERSATION_LABEL, conversation_id)
         to = Belonging(tenant, request.call_id, run_id, conversation_id)
-        return CallWatch(self, request, to, streamed=streamed)
+        return CallWatch(self, request, to, streamed=streamed, earlier=earlier)
 
     def session_opened(self, *, tenant: str, conversation_id: str, emulated: bool) -> SessionWatch:
         """Watch a session from now on."""
@@ -137,13 +147,15 @@ class Telemetry:
 
     # What is no call
 
-    def targets_stand(
-        self, levels: Iterable[tuple[str, int]], target: str | None = None, state: str = ""
-    ) -> None:
-        """Note how all targets fare, and which one came into which state, if one did."""
+    def targets_stand(self, levels: Iterable[tuple[str, int]]) -> None:
+        """Note how all targets fare."""
         self.instruments.targets_stand(levels)
-        if target is not None:
-            self.instruments.target_changed(target, state)
+
+    def breaker_changed(self, target: str, before: str, state: str) -> None:
+        """Note that the breaker of a target came into another state."""
+        self.instruments.target_changed(target, state)
+        if self.bus.is_wanted:
+            self.happenings.breaker_changed(target, before, state)
 
     def soft_limit_passed(self, ceiling_id: str, percent: int, standing: Any) -> None:
         """Note that a share of a ceiling was passed."""
@@ -210,7 +222,17 @@ class RpcWatch:
 class CallWatch:
     """One call under way."""
 
-    __slots__ = ("_inputs", "_operation", "_place", "_request", "_started", "_telemetry", "_to")
+    __slots__ = (
+        "_earlier",
+        "_inputs",
+        "_operation",
+        "_place",
+        "_request",
+        "_started",
+        "_telemetry",
+        "_to",
+        "_told",
+    )
 
     def __init__(
         self,
@@ -219,13 +241,16 @@ class CallWatch:
         to: Belonging,
         *,
         streamed: bool,
+        earlier: int = 0,
     ) -> None:
         self._telemetry = telemetry
+        self._earlier = earlier
         is_batch = isinstance(request, EmbeddingRequest)
         self._operation = names.EMBEDDINGS if is_batch else names.CHAT
         self._inputs = len(request.inputs) if isinstance(request, EmbeddingRequest) else 0
         self._place = current_place.get()
         self._started: dict[int, int] = {}
+        self._told = 0
         self._request = _asked(request, streamed=streamed) if telemetry.spans is not None else {}
         self._to = to
         if telemetry.bus.is_wanted:
@@ -238,11 +263,28 @@ class CallWatch:
 
     def dispatching(self, number: int, target: str) -> None:
         """Note that an attempt begins."""
+        number += self._earlier
         self._started[number] = time.time_ns()
         if number > 1:
             self._telemetry.instruments.retried(target)
             if self._telemetry.bus.is_wanted:
                 self._try(self._telemetry.happenings.retried, number, target, self._to)
+
+    def attempts_failed(self, attempts: Sequence[Attempt]) -> None:
+        """Tell the attempts so far, of which the last one has failed just now."""
+        if self._telemetry.bus.is_wanted:
+            self._try(self._tell_attempts, attempts)
+
+    def _tell_attempts(self, attempts: Sequence[Attempt]) -> None:
+        for attempt in self._counted_on(attempts[self._told :]):
+            self._telemetry.happenings.attempt_ended(attempt, self._to)
+        self._told = len(attempts)
+
+    def _counted_on(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+        """Return them with the numbers that they have among all of the turn."""
+        if not self._earlier:
+            return attempts
+        return [msgspec.structs.replace(each, number=self._earlier + each.number) for each in attempts]
 
     def ended(self, outcome: CallOutcome, attempts: Sequence[Attempt]) -> None:
         """Note the recorded outcome, with all attempts."""
@@ -253,10 +295,17 @@ class CallWatch:
         telemetry.instruments.call_ended(outcome, attempts, self._operation, to.tenant)
         telemetry.keep(sample_of(outcome, to))
         if telemetry.bus.is_wanted:
-            telemetry.happenings.call_ended(outcome, attempts, to, inputs=self._inputs)
+            self._tell_attempts(attempts)
+            telemetry.happenings.call_ended(outcome, to, inputs=self._inputs)
         if telemetry.spans is not None:
             telemetry.spans.attempts_ended(
-                outcome, attempts, self._started, self._operation, to, self._place, self._request
+                outcome,
+                self._counted_on(attempts),
+                self._started,
+                self._operation,
+                to,
+                self._place,
+                self._request,
             )
 
     def _try(self, note: Callable[..., None], *facts: Any, **more: Any) -> None:

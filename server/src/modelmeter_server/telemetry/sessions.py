@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 # The others say what these say, or hold what a hosted tool was asked and gave.
 _LOGGED: Final = (SessionStarted, TurnCompleted, SessionEnded)
 
-_ILL_ENDS: Final = ("transport_error", "response_failed")
-
 _log = get_logger(__name__)
 
 
@@ -106,6 +104,7 @@ class SessionWatch:
             cost=None if bill is None else bill.cost,
             hosted_tool_calls=event.hosted_tool_calls,
             total_time=event.duration_ms / 1_000,
+            replayed=event.replayed,
         )
 
     def _ended(self, event: SessionEnded) -> None:
@@ -113,7 +112,7 @@ class SessionWatch:
         self._happenings.tell(
             events.SessionEnded,
             self._to,
-            Severity.WARNING if event.reason in _ILL_ENDS else Severity.INFO,
+            Severity.WARNING if event.reason in events.ILL_ENDS else Severity.INFO,
             session_id=clean(event.session_id),
             reason=clean(event.reason),
             turns=event.turns,

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from ..answers import FREE_TEXT, Answer, Delta, Expectation, TextDelta, ToolCall, ToolCallDelta
+from ..errors import Failure
+from ..hosted import within_limits
 from ..json_text import NotJson, dumps_compact, leading_members, loads_event, loads_lenient
 from ..ladder import Evidence, severed
 from ..lenient import EventDecoder
-from ..outcomes import Cause, Certainty, End, Ending, Stage
+from ..outcomes import Cause, Certainty, Disposition, End, Ending, Stage
 from ..provider_errors import ProviderError, failure_before_generation, read_error, read_error_event
 from ..sse import EVENT_LIMIT, EventTooLarge, SseEvent, SseSplitter
 from ..text import well_formed
@@ -20,9 +22,9 @@ from ..verdict import Draft, judge
 from .deltas import coalesce
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from ..errors import Failure
+    from ..hosted import HostedTool
 
 BYTES_PER_TOKEN = 4
 """Rough size of a token in the UTF-8 text of European languages; an estimate that is always marked as one."""
@@ -383,9 +385,18 @@ class Accumulator(ABC):
     def finish(self, ending: Ending) -> Answer | Failure:
         """Judge what arrived, given how the reading ended. Call it once, after the last `feed`."""
         result = self._finish(ending)
-        if isinstance(result, Answer) and self._keeps_deltas:
+        if isinstance(result, Failure):
+            return self._with_hosted_tools(result)
+        if self._keeps_deltas:
             self._emit_untold(result)
         return result
+
+    def _with_hosted_tools(self, failed: Failure) -> Failure:
+        """Return the failure with what the provider ran before it: that is done, and billed."""
+        if failed.disposition is not Disposition.LANDED:
+            return failed
+        tools = within_limits(self._hosted_tools())
+        return msgspec.structs.replace(failed, hosted_tools=tools) if tools else failed
 
     def _emit_untold(self, answer: Answer) -> None:
         """Emit what came only with the end, as in one JSON body, so that joined deltas are always the answer."""
@@ -450,6 +461,10 @@ class Accumulator(ABC):
         if self._parts > MAX_PARTS:
             return self._sever(Ending(end=End.CUT, cause=Cause.LIMIT, stage=Stage.OUTPUT))
         return judge(self._draft(), self._expectation)
+
+    def _hosted_tools(self) -> Iterable[HostedTool]:
+        """Return the uses of the provider's own tools that were told so far."""
+        return ()
 
     @abstractmethod
     def _draft(self) -> Draft:

@@ -7,7 +7,7 @@ has landed; only `message_stop` makes the answer whole (R-A1).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -24,6 +24,11 @@ from ..usage_meter import RunningTotals, part_of, reported_nanos
 from ..verdict import Draft
 from .accumulator import Accumulator, spelled
 from .anthropic_tools import billed_tool, hosted_requests, hosted_tools
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..hosted import HostedTool
 
 KIND = "anthropic"
 
@@ -378,6 +383,9 @@ class AnthropicAccumulator(Accumulator):
     def _forced_arguments(self) -> str | None:
         return self._forced.arguments() if self._forced is not None else None
 
+    def _hosted_tools(self) -> Iterable[HostedTool]:
+        return hosted_tools(self._ordered())
+
     def _draft(self) -> Draft:
         reason = self._stopped or ""
         evidence = self._evidence()
@@ -389,7 +397,7 @@ class AnthropicAccumulator(Accumulator):
             tool_calls=self._whole_calls(),
             forced_arguments=self._forced_arguments(),
             refusal=self._refusal(),
-            hosted_tools=tuple(hosted_tools(self._ordered())),
+            hosted_tools=tuple(self._hosted_tools()),
             continuation=self._continuation(),
             service_tier=self._service_tier,
         )

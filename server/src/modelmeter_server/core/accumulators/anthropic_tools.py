@@ -10,7 +10,7 @@ from ..lenient import word
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from ..answers import HostedTool
+    from ..hosted import HostedTool
 
 _USE: Final = "server_tool_use"
 _MCP_USE: Final = "mcp_tool_use"

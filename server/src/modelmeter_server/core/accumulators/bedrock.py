@@ -29,10 +29,11 @@ from .bedrock_blocks import CALL, CITATIONS, REASONING, RESULT, TEXT, Block, tur
 from .bedrock_tools import hosted_tools, is_hosted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ..answers import Answer
     from ..errors import Failure
+    from ..hosted import HostedTool
 
 KIND = "bedrock"
 
@@ -372,6 +373,9 @@ class BedrockAccumulator(Accumulator):
     def _forced_arguments(self) -> str | None:
         return self._forced.arguments() if self._forced is not None else None
 
+    def _hosted_tools(self) -> Iterable[HostedTool]:
+        return hosted_tools(self._ordered())
+
     def _draft(self) -> Draft:
         reason = self._stopped or ""
         evidence = self._evidence()
@@ -382,7 +386,7 @@ class BedrockAccumulator(Accumulator):
             evidence=evidence,
             tool_calls=self._whole_calls(),
             forced_arguments=self._forced_arguments(),
-            hosted_tools=tuple(hosted_tools(self._ordered())),
+            hosted_tools=tuple(self._hosted_tools()),
             continuation=self._continuation(),
             service_tier=self._service_tier,
         )

@@ -11,7 +11,7 @@ from .bedrock_blocks import CALL, RESULT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ..answers import HostedTool
+    from ..hosted import HostedTool
     from .bedrock_blocks import Block
 
 _FAILED = "error"

@@ -29,9 +29,10 @@ from .chat_extras import MessageExtras
 from .chat_tools import ChatTools
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ..errors import Failure
+    from ..hosted import HostedTool
     from ..usage import Usage
 
 KIND = "chat_completions"
@@ -375,6 +376,9 @@ class ChatCompletionsAccumulator(Accumulator):
         forced = next((call for call in self._calls.opened if self._is_forced(call)), None)
         return None if forced is None else str(forced.arguments)
 
+    def _hosted_tools(self) -> Iterable[HostedTool]:
+        return self._tools.uses(self._meter.hosted)
+
     def _draft(self) -> Draft:
         calls = self._tool_calls()
         stop = self._stop()
@@ -388,7 +392,7 @@ class ChatCompletionsAccumulator(Accumulator):
             calls_need_ids=False,
             forced_arguments=self._forced_arguments(),
             refusal="the model refused to answer" if self._refused else None,
-            hosted_tools=tuple(self._tools.uses(self._meter.hosted)),
+            hosted_tools=tuple(self._hosted_tools()),
             continuation=self._continuation() if calls else None,
             service_tier=self._service_tier,
         )

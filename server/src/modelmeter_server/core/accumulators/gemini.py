@@ -32,8 +32,9 @@ from .gemini_usage import GeminiCounts, GeminiTotals, read_counts
 from .streamed_arguments import StreamedArguments
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from ..hosted import HostedTool
     from ..usage import Usage
 
 KIND = "gemini"
@@ -384,6 +385,9 @@ class GeminiAccumulator(Accumulator):
     def _forced_arguments(self) -> str | None:
         return None if self._forced is None else self._forced.arguments()
 
+    def _hosted_tools(self) -> Iterable[HostedTool]:
+        return self._tools.uses()
+
     def _draft(self) -> Draft:
         reason = self._finished or ""
         stop = GEMINI.get(reason, Stop.UNRECOGNIZED)
@@ -397,7 +401,7 @@ class GeminiAccumulator(Accumulator):
             tool_calls=self._whole_calls(),
             forced_arguments=self._forced_arguments(),
             refusal=_MEDIA_ONLY if is_media_only and stop is not Stop.WITHDRAWN else None,
-            hosted_tools=tuple(self._tools.uses()),
+            hosted_tools=tuple(self._hosted_tools()),
             continuation=self._continuation() if self._calls else None,
             service_tier=self._service_tier,
         )

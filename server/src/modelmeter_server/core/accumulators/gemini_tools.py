@@ -13,7 +13,7 @@ from ..lenient import word
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ..answers import HostedTool
+    from ..hosted import HostedTool
 
 
 class GoogleTools:

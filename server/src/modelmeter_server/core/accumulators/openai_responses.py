@@ -44,9 +44,10 @@ from .responses_items import (
 from .responses_tools import ToolUsage, hosted_tools, read_tool_usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from ..errors import Failure
+    from ..hosted import HostedTool
 
 KIND = "openai_responses"
 
@@ -458,6 +459,9 @@ class OpenAIResponsesAccumulator(Accumulator):
         forced = [item for item in self._whole_items() if self._is_forced(item)]
         return tool_call(forced[0]).arguments_json if forced else None
 
+    def _hosted_tools(self) -> Iterable[HostedTool]:
+        return hosted_tools(self._whole_items())
+
     def _draft(self) -> Draft:
         reason = self._reason or ""
         calls = tuple(self._tool_calls())
@@ -471,7 +475,7 @@ class OpenAIResponsesAccumulator(Accumulator):
             tool_calls=tuple(with_arguments(call) for call in calls),
             forced_arguments=self._forced_arguments(),
             refusal=self._refusal(),
-            hosted_tools=tuple(hosted_tools(self._whole_items())),
+            hosted_tools=tuple(self._hosted_tools()),
             continuation=self._continuation() if calls else None,
             service_tier=self._service_tier,
         )

@@ -16,7 +16,7 @@ from .responses_items import is_call
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ..answers import HostedTool
+    from ..hosted import HostedTool
 
 _MAX_TOOLS = 1_000
 """Members of `tool_usage` and of `tools` that are read; recorded answers have a few."""
