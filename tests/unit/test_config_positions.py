@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelmeter_server.config.positions import KeyPath, SourceLines
+from modelmeter_server.config.positions import SourceLines
+from modelmeter_server.core.toml_words import KeyPath
 
 PRINTABLE = st.characters(exclude_categories=["Cs", "Cc"])
 BARE_KEYS = st.from_regex(r"[A-Za-z0-9_-]{1,4}", fullmatch=True)

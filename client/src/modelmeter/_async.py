@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import grpc
 import grpc.aio
@@ -65,34 +65,6 @@ if TYPE_CHECKING:
 
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
-
-
-class UnaryOf(Protocol):
-    """Makes a call that has one answer; raises the client's own exceptions."""
-
-    async def __call__(
-        self,
-        method: grpc.aio.UnaryUnaryMultiCallable[_Request, _Response],
-        request: _Request,
-        record: CallRecord,
-        timeout: float | None,
-        metadata: Metadata | None,
-        /,
-    ) -> _Response: ...
-
-
-class StreamOf(Protocol):
-    """Makes a call that answers in parts; raises the client's own exceptions."""
-
-    def __call__(
-        self,
-        method: grpc.aio.UnaryStreamMultiCallable[_Request, _Response],
-        request: _Request,
-        record: CallRecord,
-        timeout: float | None,
-        metadata: Metadata | None,
-        /,
-    ) -> AsyncIterator[_Response]: ...
 
 
 def _task_is_cancelled() -> bool:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime, timedelta
 
-    from ._async import UnaryOf
     from ._channel import Metadata
+    from ._senders import AsyncUnaryOf
     from .administration import NewToken, Tenant, Token
     from .v1.admin_service_pb2_grpc import AdminServiceAsyncStub
 
@@ -27,7 +27,7 @@ class AsyncAdmin:
     without a file of tokens.
     """
 
-    def __init__(self, stub: Callable[[], AdminServiceAsyncStub], unary: UnaryOf) -> None:
+    def __init__(self, stub: Callable[[], AdminServiceAsyncStub], unary: AsyncUnaryOf) -> None:
         self._stub = stub
         self._unary = unary
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
     from datetime import datetime, timedelta
 
-    from ._async import StreamOf, UnaryOf
     from ._channel import Metadata
     from ._event_messages import EventOptions
+    from ._senders import AsyncStreamOf, AsyncUnaryOf
     from .v1 import event_service_pb2 as pb
     from .v1.event_service_pb2_grpc import EventServiceAsyncStub
     from .watched import Event, EventBatch, Insights
@@ -31,8 +31,8 @@ class AsyncEvents:
     def __init__(
         self,
         stub: Callable[[], EventServiceAsyncStub],
-        unary: UnaryOf,
-        stream: StreamOf,
+        unary: AsyncUnaryOf,
+        stream: AsyncStreamOf,
         tenant: str = "",
     ) -> None:
         self._stub = stub

@@ -16,9 +16,9 @@ from .v1 import ledger_service_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from ._async import StreamOf, UnaryOf
     from ._channel import Metadata
     from ._ledger_requests import CallFilter, CallId, SpendOptions
+    from ._senders import AsyncStreamOf, AsyncUnaryOf
     from .enums import HaltMode, Scope, WindowKind
     from .records import Ceiling, Figure, Halt, LedgerCall, Spend, Window
     from .results import Completion, Embeddings
@@ -39,8 +39,8 @@ class AsyncLedger:
     def __init__(
         self,
         stub: Callable[[], LedgerServiceAsyncStub],
-        unary: UnaryOf,
-        stream: StreamOf,
+        unary: AsyncUnaryOf,
+        stream: AsyncStreamOf,
         tenant: str = "",
     ) -> None:
         self._stub = stub

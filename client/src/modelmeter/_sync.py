@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import grpc
 
@@ -56,34 +56,6 @@ if TYPE_CHECKING:
 
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
-
-
-class UnaryOf(Protocol):
-    """Makes a call that has one answer; raises the client's own exceptions."""
-
-    def __call__(
-        self,
-        method: grpc.UnaryUnaryMultiCallable[_Request, _Response],
-        request: _Request,
-        record: CallRecord,
-        timeout: float | None,
-        metadata: Metadata | None,
-        /,
-    ) -> _Response: ...
-
-
-class StreamOf(Protocol):
-    """Makes a call that answers in parts; raises the client's own exceptions."""
-
-    def __call__(
-        self,
-        method: grpc.UnaryStreamMultiCallable[_Request, _Response],
-        request: _Request,
-        record: CallRecord,
-        timeout: float | None,
-        metadata: Metadata | None,
-        /,
-    ) -> Iterator[_Response]: ...
 
 
 class CompletionStream(StreamProgress):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from ._channel import Metadata
-    from ._sync import UnaryOf
+    from ._senders import UnaryOf
     from .administration import NewToken, Tenant, Token
     from .v1.admin_service_pb2_grpc import AdminServiceStub
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ._channel import Metadata
     from ._event_messages import EventOptions
-    from ._sync import StreamOf, UnaryOf
+    from ._senders import StreamOf, UnaryOf
     from .v1 import event_service_pb2 as pb
     from .v1.event_service_pb2_grpc import EventServiceStub
     from .watched import Event, EventBatch, Insights

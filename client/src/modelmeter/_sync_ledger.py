@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ._channel import Metadata
     from ._ledger_requests import CallFilter, CallId, SpendOptions
-    from ._sync import StreamOf, UnaryOf
+    from ._senders import StreamOf, UnaryOf
     from .enums import HaltMode, Scope, WindowKind
     from .records import Ceiling, Figure, Halt, LedgerCall, Spend, Window
     from .results import Completion, Embeddings

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from .mistakes import written
-from .positions import KeyPath
+from modelmeter_server.core.toml_words import KeyPath, written
+
 from .settings import Settings
 
 if TYPE_CHECKING:

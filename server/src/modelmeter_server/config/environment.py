@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from .positions import KeyPath
+from modelmeter_server.core.toml_words import KeyPath
 
 CONFIG_VARIABLE = "MODELMETER_CONFIG"
 """Names the configuration file when the command line does not."""

@@ -20,7 +20,7 @@ from .identity import KnownModels, check_strangers, read_identity
 from .ledger import read_ledger
 from .mistakes import ConfigError, Mistake, Mistakes
 from .models import ModelReader
-from .positions import KeyPath, SourceLines
+from .positions import SourceLines
 from .providers import ProviderReader
 from .server import read_server
 from .settings import NO_LEDGER, NamedFile, Settings
@@ -30,6 +30,8 @@ from .telemetry import read_telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from modelmeter_server.core.toml_words import KeyPath
 
 _POSITION = re.compile(r" \(at line (\d+), column \d+\)$")
 _AT_END = " (at end of document)"

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import difflib
-import re
 from typing import TYPE_CHECKING
 
 import msgspec
+
+from modelmeter_server.core.toml_words import KeyPath, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from .positions import KeyPath, SourceLines
-
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+    from .positions import SourceLines
 
 
 class Mistake(msgspec.Struct, frozen=True):
@@ -82,23 +81,6 @@ class Mistakes:
         if self._found:
             found = sorted(self._found, key=lambda found: found[0])
             raise ConfigError((mistake for _, mistake in found), self.files.values())
-
-
-def written(path: KeyPath) -> str:
-    """Write a path as TOML would: `models."my model".price.tiers[1]`."""
-    text = ""
-    for key in path:
-        if isinstance(key, int):
-            text += f"[{key}]"
-        else:
-            text += ("." if text else "") + (key if _BARE_KEY.fullmatch(key) else f'"{key}"')
-    return text
-
-
-def choices(allowed: Iterable[str]) -> str:
-    """Write the allowed words as a sentence has them: `a`, `b` or `c`."""
-    *rest, last = [f'"{word}"' for word in allowed]
-    return f"{', '.join(rest)} or {last}" if rest else last
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:

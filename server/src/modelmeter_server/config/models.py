@@ -14,12 +14,13 @@ from modelmeter_server.core.requests import (
     Sensitivity,
 )
 from modelmeter_server.core.reservation import MAX_TOKENS_PER_SECOND
+from modelmeter_server.core.toml_words import choices
 from modelmeter_server.drivers.bedrock import EMBEDDING_DIALECTS, REASONING_DIALECTS
 from modelmeter_server.drivers.replay.vectors import MODEL as EMBEDDING_MODEL
 
 from .call_limits import read_limits
 from .kinds import BEDROCK, OPENAI_RESPONSES, REPLAY, SUPPORTED
-from .mistakes import choices, did_you_mean
+from .mistakes import did_you_mean
 from .model_settings import ModelSettings
 from .price_source import read_any_price
 from .retries import read_retry

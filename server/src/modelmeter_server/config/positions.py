@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 import tomllib
 from bisect import bisect_right
+from typing import TYPE_CHECKING
 
-KeyPath = tuple[str | int, ...]
-"""Keys from the root of the document; an integer is a position in an array."""
+if TYPE_CHECKING:
+    from modelmeter_server.core.toml_words import KeyPath
 
 _BLANK = re.compile(r"[ \t]*")
 _BLANK_LINES = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")

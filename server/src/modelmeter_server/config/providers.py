@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from modelmeter_server.core.toml_words import choices
 from modelmeter_server.drivers import google_credentials
 from modelmeter_server.drivers.bedrock import EXTRA, can_sign
 from modelmeter_server.drivers.http.endpoint import Endpoint, Proxy
@@ -21,7 +22,7 @@ from .dialects import default_dialect, read_dialect
 from .files import readable_file, trust_problem
 from .keys import KeyReader, has_key, refuse_key
 from .kinds import SUPPORTED, ProviderKind, foreign_kind
-from .mistakes import choices, did_you_mean
+from .mistakes import did_you_mean
 from .plugins import PluginRefused, distributions, installed_kinds, load_plugin, wire_format_of
 from .scripts import read_scripts
 from .secret import Secret

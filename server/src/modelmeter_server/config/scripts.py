@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from modelmeter_server.core.toml_words import written
 from modelmeter_server.drivers.replay.book import ScriptBook, builtin_scripts, load_scripts
 from modelmeter_server.drivers.replay.tables import ScriptMistake, ScriptMistakes
 
 from .files import readable_file
-from .mistakes import Mistake, written
+from .mistakes import Mistake
 from .positions import SourceLines
 
 if TYPE_CHECKING:

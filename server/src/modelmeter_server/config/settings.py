@@ -24,6 +24,7 @@ from modelmeter_server.core.egress import Egress
 from modelmeter_server.core.redaction import ToolRule
 from modelmeter_server.core.shares import Share
 from modelmeter_server.core.tenants import Tenant
+from modelmeter_server.core.toml_words import KeyPath
 from modelmeter_server.drivers.http.limits import Limits, Timeouts
 from modelmeter_server.drivers.http_driver import WireFormat
 from modelmeter_server.drivers.instance import CONNECTION_AGE
@@ -35,7 +36,6 @@ from modelmeter_server.identity.jwt_verifier import JwtRules
 from modelmeter_server.rpc.listen import TlsFiles
 
 from .model_settings import ModelSettings, RouteSettings
-from .positions import KeyPath
 from .secret import Secret
 
 DEFAULT_LISTEN = "127.0.0.1:50051"

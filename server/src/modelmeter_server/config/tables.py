@@ -9,13 +9,14 @@ import math
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .mistakes import Mistake, Mistakes, choices, did_you_mean
+from modelmeter_server.core.toml_words import KeyPath, choices
+
+from .mistakes import Mistake, Mistakes, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from .positions import KeyPath
 
 _Word = TypeVar("_Word", bound=Enum)
 

@@ -295,6 +295,11 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     provider_body: bytes = b""
     """The error body as received, for the operator's view; it may echo the prompt back."""
 
+    @property
+    def is_refused_by_provider(self) -> bool:
+        """Say whether the provider answered with an error before it generated, so that nothing is held for the call."""
+        return self.kind is Kind.UNAVAILABLE and self.retryable
+
 
 def failure(
     kind: Kind,

@@ -218,7 +218,7 @@ def together(earlier: Figures, newest: Figures) -> Figures:
     usage = add_usage(_usage_of(earlier), _usage_of(newest))
     certainty = add_certainty(Certainty(earlier.certainty), Certainty(newest.certainty))
     additional = (*_additional_of(earlier), *_additional_of(newest))
-    cost = add_costs(_cost_of(earlier), _cost_of(newest))
+    cost = add_costs(told_cost(earlier), told_cost(newest))
     return Figures(
         usage_json=b"" if usage is None else msgspec.json.encode(usage),
         additional_json=msgspec.json.encode(additional) if additional else b"",
@@ -242,7 +242,8 @@ def _additional_of(figures: Figures) -> tuple[AdditionalUsage, ...]:
     return _additional.decode(figures.additional_json) if figures.additional_json else ()
 
 
-def _cost_of(figures: Figures) -> Cost | None:
+def told_cost(figures: Figures) -> Cost | None:
+    """Return the cost that was told or worked out; `None` for none."""
     if figures.nano_units is None:
         return None
     return Cost(

@@ -25,6 +25,7 @@ from modelmeter_server.core.native_prompt import (
     read_native_prompt,
 )
 from modelmeter_server.core.provider_options import FIELD as OPTIONS
+from modelmeter_server.core.requests import Continuation
 
 from .driver import BodyRefused, RequestRefused
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from modelmeter_server.core.models import ModelSpec
-    from modelmeter_server.core.requests import CompletionRequest, Continuation, Tool, ToolResultPart
+    from modelmeter_server.core.requests import CompletionRequest, Part, Tool, ToolResultPart
 
 NO_PARAMETERS: Final = '{"type":"object","properties":{}}'
 """The schema of a tool that takes nothing."""
@@ -98,6 +99,13 @@ def native_prompt(request: CompletionRequest, model: ModelSpec) -> NativePrompt:
         msg = "native_json.system"
         raise refused(msg, "instructions have one place: use this or the request's `system`, not both")
     return prompt
+
+
+def sole_continuation(parts: Sequence[Part], where: str) -> Continuation:
+    """Return the continuation of a message that has one. Raises RequestRefused when there is more in the message."""
+    if len(parts) != 1 or not isinstance(parts[0], Continuation):
+        raise refused(where, "a continuation stands for its whole turn: leave it alone in its message")
+    return parts[0]
 
 
 def state_turns(continuation: Continuation, field: str) -> tuple[list[Any], list[msgspec.Raw]]:

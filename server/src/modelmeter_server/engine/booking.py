@@ -13,7 +13,7 @@ from modelmeter_server.core.counters import INT64_MAX
 from modelmeter_server.core.embeddings import EmbeddingRequest
 from modelmeter_server.core.errors import Failure
 from modelmeter_server.core.journal import CallKey, Operation
-from modelmeter_server.core.outcomes import Disposition, Kind, Stage
+from modelmeter_server.core.outcomes import Disposition, Stage
 from modelmeter_server.core.text import cut_utf8, well_formed
 from modelmeter_server.core.usage import total_spend_tokens
 from modelmeter_server.core.windows import SECOND
@@ -171,15 +171,11 @@ def _failed(order: Settle, failed: Failure) -> Settle:
         code=int(failed.code),
         message=cut_utf8(_plain(failed.message), MESSAGE_BYTES),
         generated=failed.disposition is not Disposition.DID_NOT_HAPPEN,
-        refused_by_provider=_is_refused_by_provider(failed),
+        refused_by_provider=failed.is_refused_by_provider,
         http_status=failed.http_status,
         provider_code=_word(failed.provider_code),
         provider_body=failed.provider_body,
     )
-
-
-def _is_refused_by_provider(failed: Failure) -> bool:
-    return failed.kind is Kind.UNAVAILABLE and failed.retryable
 
 
 def end_of(result: Answer | Failure, asked: Asked) -> End:
@@ -189,7 +185,7 @@ def end_of(result: Answer | Failure, asked: Asked) -> End:
         kind="" if failed is None else failed.kind.value,
         generated=failed is None or failed.disposition is not Disposition.DID_NOT_HAPPEN,
         written=asked.written,
-        refused_by_provider=failed is not None and _is_refused_by_provider(failed),
+        refused_by_provider=failed is not None and failed.is_refused_by_provider,
         generating_seconds=asked.generating_seconds,
     )
 

@@ -270,17 +270,12 @@ class Engine:
             refusal = refusal or shutting_down()
         offer = self.offers.take(offer)
         provider_budget = None if budget is None else budget - headroom(budget)
+        is_count = recorder is self._counts
         entry: Entry | None = None
         if refusal is None:
             model = offer.catalog.find(request.model)
             entered = enter(
-                self.admission,
-                request,
-                tenant,
-                model,
-                place=place,
-                left=provider_budget,
-                is_count=recorder is self._counts,
+                self.admission, request, tenant, model, place=place, left=provider_budget, is_count=is_count
             )
             entry, refusal = (None, entered) if isinstance(entered, Failure) else (entered, None)
         preparation = Preparation(
@@ -312,14 +307,18 @@ class Engine:
             entry=entry,
             # A count has no bill, and leaves nothing but the RPC's own traces.
             watch=None
-            if recorder is self._counts
+            if is_count
             else self._watch(request, tenant.name, conversation_id, streamed=deltas, earlier=earlier),
         )
+        self._launch(call, offer, entry)
+        return call
+
+    def _launch(self, call: Call, offer: Offer, entry: Entry | None) -> None:
+        """Run a call; at its end it gives back what it was offered, and its room."""
         call.task = self._inflight.launch(call)
         call.task.add_done_callback(lambda _task: self.offers.give_back(offer))
         if entry is not None:
             call.task.add_done_callback(functools.partial(_leave, entry))
-        return call
 
     def _watch(
         self,

@@ -6,7 +6,7 @@ from enum import Enum, unique
 from typing import TYPE_CHECKING
 
 from modelmeter_server.core.errors import Failure
-from modelmeter_server.core.outcomes import Certainty, Kind
+from modelmeter_server.core.outcomes import Certainty
 from modelmeter_server.core.usage import total_spend_tokens
 
 if TYPE_CHECKING:
@@ -136,15 +136,9 @@ def unused(outcome: CallOutcome, held: int) -> tuple[int, int]:
     result = outcome.result
     if outcome.replayed or not outcome.attempts_total:
         return 1, held
-    if result.certainty is Certainty.NONE or _was_answered_with_an_error(outcome):
+    if result.certainty is Certainty.NONE or (isinstance(result, Failure) and result.is_refused_by_provider):
         return 0, held
     if result.usage is None:
         return 0, 0
     told = total_spend_tokens(result.usage, result.additional_usage)
     return 0, (held - told if result.certainty is Certainty.EXACT else min(0, held - told))
-
-
-def _was_answered_with_an_error(outcome: CallOutcome) -> bool:
-    """Say whether the provider said no before it generated, so that nothing is held for the call."""
-    failed = outcome.result
-    return isinstance(failed, Failure) and failed.kind is Kind.UNAVAILABLE and failed.retryable

@@ -12,7 +12,7 @@ from modelmeter_server.core.calls import CallOutcome, Timings
 from modelmeter_server.core.ceilings import Scope
 from modelmeter_server.core.errors import TABLE, Failure, failure
 from modelmeter_server.core.outcomes import Cause, Certainty, Code, Disposition, Kind, Stage
-from modelmeter_server.core.pricing import Cost, CostSource
+from modelmeter_server.core.settlement import told_cost
 from modelmeter_server.core.usage import AdditionalUsage, Usage
 from modelmeter_server.core.windows import SECOND
 from modelmeter_server.ledger import contents
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from modelmeter_server.core.ceilings import Standing
     from modelmeter_server.core.models import ModelSpec
     from modelmeter_server.ledger.replies import Denied, Recorded
-    from modelmeter_server.ledger.rows import CallRow, Figures
+    from modelmeter_server.ledger.rows import CallRow
 
 _usage = msgspec.json.Decoder(Usage)
 _additional = msgspec.json.Decoder(tuple[AdditionalUsage, ...])
@@ -85,25 +85,13 @@ def failure_of(row: CallRow) -> Failure:
         usage=_usage.decode(figures.usage_json) if figures.usage_json else None,
         additional_usage=_additional.decode(figures.additional_json) if figures.additional_json else (),
         estimated_output_tokens=figures.estimated_output_tokens,
-        cost=cost_of(figures),
+        cost=told_cost(figures),
         model_served=row.model_served or None,
         http_status=row.http_status,
         provider_code=row.provider_code or None,
         provider_request_id=row.provider_request_id or None,
         provider_response_id=row.provider_response_id or None,
         may_have_generated=True,
-    )
-
-
-def cost_of(figures: Figures) -> Cost | None:
-    """Return the cost that stands in a row's figures."""
-    if figures.nano_units is None:
-        return None
-    return Cost(
-        nano_units=figures.nano_units,
-        currency=figures.currency,
-        source=CostSource(figures.cost_source or CostSource.PRICE_TABLE.value),
-        certainty=Certainty(figures.cost_certainty or Certainty.AT_LEAST.value),
     )
 
 

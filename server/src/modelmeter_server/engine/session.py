@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from modelmeter_server.core.calls import MAX_REPORTED_ATTEMPTS, CallOutcome
-from modelmeter_server.core.errors import Failure, FieldViolation, failure
-from modelmeter_server.core.outcomes import Cause, Code, Disposition, Kind, Stage
-from modelmeter_server.core.requests import CompletionRequest, TurnScope
+from modelmeter_server.core.errors import Failure, FieldViolation
+from modelmeter_server.core.outcomes import Cause, Stage
+from modelmeter_server.core.requests import CompletionRequest
 from modelmeter_server.core.session_events import (
     Bill,
     SessionEnded,
@@ -30,13 +30,12 @@ from modelmeter_server.core.session_events import (
     SessionTotals,
     TurnCompleted,
 )
-from modelmeter_server.core.session_frames import CONNECTION_LIMIT, PREVIOUS_NOT_FOUND
 from modelmeter_server.core.session_observer import SessionObserver
 from modelmeter_server.core.tally import together
 from modelmeter_server.core.tenants import OPEN, Tenant
-from modelmeter_server.core.transcripts import Transcript
 from modelmeter_server.drivers.driver import TurnTerms
 
+from .session_memory import SessionMemory
 from .stream import LiveEvent, LiveFeed, Started
 
 if TYPE_CHECKING:
@@ -47,14 +46,6 @@ if TYPE_CHECKING:
     from .call import Call
     from .engine import Engine
     from .offers import Offer
-
-CONTEXT_LOST = (
-    "what was said before is lost with the socket that the provider remembered it by, and the session keeps no "
-    'transcript: send previous_response_id = "" to begin anew, or open sessions with keep_transcript'
-)
-
-BYTES_PER_TOKEN = 2
-"""Bytes of a transcript that are held for as one token: what the ledger takes a prompt's bytes for."""
 
 Deliver = Callable[[LiveEvent], Awaitable[None]]
 
@@ -134,12 +125,7 @@ class Session:
         )
         self._tell = tell
         self._watch = watch
-        self._keeps = keeps_transcript or link is None
-        self._transcript = Transcript()
-        self._chain: str | None = None
-        self._chain_connection = 0
-        self._has_context = False
-        self._context_tokens = 0
+        self._memory = SessionMemory(link, keeps=keeps_transcript)
         self._settling: asyncio.Task[CallOutcome] | None = None
         self._call: Call | None = None
         self._cut: tuple[Cause, str] | None = None
@@ -158,7 +144,7 @@ class Session:
     @property
     def previous_response_id(self) -> str | None:
         """Return the response that the next turn goes on from, as far as the provider remembers it."""
-        return self._chain
+        return self._memory.response_id
 
     @property
     def totals(self) -> SessionTotals:
@@ -189,7 +175,8 @@ class Session:
         await self._settled()
         begun = time.monotonic()
         news = _News(deliver)
-        terms = self._terms(order)
+        asked = order.previous_response_id
+        terms = self._memory.terms(asked, generate=order.generate)
         previous = None if isinstance(terms, Failure) else terms.previous_response_id
         call_id = order.request.call_id
         self._emit(
@@ -199,11 +186,11 @@ class Session:
         if self._may_send_again(order, terms, outcome):
             left = None if budget is None else max(0.0, budget - (time.monotonic() - begun))
             self._observer.observe_resend()
-            full = TurnTerms(expand=self._transcript.before, generate=order.generate)
-            again = await self._ask(order, full, news, left, earlier=outcome.attempts_total)
+            whole = self._memory.whole_terms(generate=order.generate)
+            again = await self._ask(order, whole, news, left, earlier=outcome.attempts_total)
             outcome = _joined(outcome, again)
         self._call = None
-        self._learn(order, outcome)
+        self._memory.learn(asked, order.request, outcome)
         return self._ended(outcome)
 
     async def _ask(
@@ -221,7 +208,9 @@ class Session:
                 request = terms.expand(request)
             else:
                 driver = link.turn(terms, self)
-                request = msgspec.structs.replace(request, turn=self._scope(order, terms))
+                request = msgspec.structs.replace(
+                    request, turn=self._memory.scope(order.previous_response_id, terms)
+                )
                 via = lambda _driver: driver  # noqa: E731 - a turn's driver stands in for its instance's
         self._call = call = self._engine.start(
             request,
@@ -242,13 +231,6 @@ class Session:
         outcome = await news.relay(LiveFeed(call))
         self._settling = call.task
         return outcome
-
-    def _scope(self, order: TurnOrder, terms: TurnTerms) -> TurnScope:
-        is_anew = terms.previous_response_id is None and terms.expand is _itself
-        tokens = 0 if is_anew else max(self._context_tokens, self._transcript.bytes // BYTES_PER_TOKEN)
-        return TurnScope(
-            previous_response_id=order.previous_response_id, generate=order.generate, context_tokens=tokens
-        )
 
     async def _settled(self) -> None:
         """Wait for a request that is read on for its bill after its caller was told: it has the socket."""
@@ -278,70 +260,13 @@ class Session:
         assert isinstance(event, TurnCompleted)
         return TurnEnd(outcome=outcome, event=event)
 
-    # What the provider remembers
-
-    def _terms(self, order: TurnOrder) -> TurnTerms | Failure:
-        """Return how a turn goes on from what was said, or why it cannot."""
-        asked, link = order.previous_response_id, self._link
-        if link is None:
-            return self._emulated(order)
-        previous, expand = asked or None, _itself
-        is_ready = link.is_ready()
-        if asked is None and self._has_context:
-            if self._chain is not None and is_ready and link.connection == self._chain_connection:
-                previous = self._chain
-            elif self._can_expand:
-                expand = self._transcript.before
-            else:
-                return failure(Kind.REFUSED, CONTEXT_LOST, cause=Cause.LIMIT, code=Code.FAILED_PRECONDITION)
-        return TurnTerms(expand=expand, previous_response_id=previous, generate=order.generate)
-
-    def _emulated(self, order: TurnOrder) -> TurnTerms | Failure:
-        if order.previous_response_id == "":
-            return TurnTerms(expand=_itself)
-        if not self._transcript.is_whole:
-            message = (
-                f"the conversation is too long to be kept ({self._transcript.limit:,} bytes): begin anew"
-            )
-            return failure(Kind.REFUSED, message, cause=Cause.LIMIT, code=Code.FAILED_PRECONDITION)
-        return TurnTerms(expand=self._transcript.before)
-
-    @property
-    def _can_expand(self) -> bool:
-        return self._keeps and self._transcript.is_whole
-
     def _may_send_again(self, order: TurnOrder, terms: TurnTerms | Failure, outcome: CallOutcome) -> bool:
-        """Say whether a turn that did not happen goes out once more, over another socket or with everything."""
-        failed, call = outcome.result, self._call
-        if isinstance(terms, Failure) or self._cut is not None or self._link is None or not self._keeps:
+        if isinstance(terms, Failure) or self._cut is not None:
             return False
-        if not isinstance(failed, Failure) or failed.disposition is not Disposition.DID_NOT_HAPPEN:
-            return False
-        if order.previous_response_id or (terms.previous_response_id and not self._transcript.is_whole):
-            return False  # what the caller's own response knew is not known here
-        is_stale = call is not None and getattr(call.provider_call, "is_stale", False)
-        is_forgotten = failed.provider_code == PREVIOUS_NOT_FOUND and terms.previous_response_id is not None
-        return is_forgotten or is_stale or failed.provider_code == CONNECTION_LIMIT
-
-    def _learn(self, order: TurnOrder, outcome: CallOutcome) -> None:
-        answer, asked = outcome.result, order.previous_response_id
-        if isinstance(answer, Failure):
-            if answer.provider_code == PREVIOUS_NOT_FOUND and asked is None:
-                self._chain = None
-            return
-        if outcome.replayed and self._chain is not None and answer.provider_response_id == self._chain:
-            return  # the turn before, asked for once more
-        if asked is not None:
-            self._transcript.clear()
-        if asked:
-            self._transcript.lose()
-        if self._keeps:
-            self._transcript.add(order.request, answer)
-        self._has_context = True
-        self._context_tokens = answer.usage.spend_tokens if answer.usage is not None else 0
-        # A recorded answer's response is no news to the socket.
-        self._chain = None if outcome.replayed else answer.provider_response_id or None
-        self._chain_connection = self.connection
+        is_stale = self._call is not None and getattr(self._call.provider_call, "is_stale", False)
+        return self._memory.may_send_again(
+            order.previous_response_id, terms, outcome.result, is_stale=is_stale
+        )
 
     # What the socket says
 
@@ -408,10 +333,6 @@ class _News:
             await self._deliver(event)
         except Exception:  # noqa: BLE001 - whoever listened is gone; the turn and its bill go on
             self._deliver = None
-
-
-def _itself(request: CompletionRequest) -> CompletionRequest:
-    return request
 
 
 def _joined(first: CallOutcome, second: CallOutcome) -> CallOutcome:

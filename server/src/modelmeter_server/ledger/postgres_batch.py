@@ -19,31 +19,34 @@ from .packing import (
     CEILING_COLUMNS,
     HALT_COLUMNS,
     WINDOW_COLUMNS,
-    admission_values,
     attempt_of,
-    attempt_values,
-    ceiling_of,
-    ceiling_values,
     halt_of,
-    halt_values,
-    key_values,
-    progress_values,
-    spend_values,
-    window_of,
-    window_values,
 )
-from .rows import CeilingWindowRow, ContentRow, ServerRow
+from .records import (
+    call_keys,
+    ceilings_of,
+    contents_of,
+    effect_keys,
+    generation_keys,
+    is_fenced_off,
+    new_window,
+    spend_of,
+    standing_of,
+    subject_keys,
+    window_places,
+    windows_of,
+)
 from .statements import WINDOW_SUMS, Statements, erase_condition
-from .stores import fill_window, spend_value
+from .writes import writes
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
 
-    from modelmeter_server.core.ceilings import Ceiling, Halt
+    from modelmeter_server.core.ceilings import Ceiling
 
     from .batch import Changes, GenerationKey, Wanted, WindowKey
     from .commands import Erase
-    from .rows import AttemptRow, CallRow
+    from .rows import AttemptRow, CallRow, CeilingWindowRow, ServerRow
 
 _SQL = Statements(lambda number: f"${number}")
 
@@ -104,7 +107,6 @@ _NEW_WINDOW = (
     f"SELECT {WINDOW_SUMS.format(currency='$1')} FROM spend WHERE tenant = $2 AND dimension = $3 AND name = ''"
     " AND value = $4 AND quarter >= $5 AND quarter < $6"
 )
-_FOREVER = 2**63 - 1
 _BLOCK = 1000
 """The increment of the sequence `call_ids`."""
 
@@ -169,11 +171,11 @@ class PostgresBatch:
         return Found(
             calls=list(calls.values()),
             attempts=[row for call in taken_over for row in await self._attempts(call)],
-            contents=await self._load_contents(wanted.contents),
+            contents=contents_of(await self._keyed(_CONTENTS, generation_keys(wanted.contents))),
             servers=servers,
             governed=governed,
             ceilings=await self._load_ceilings(wanted),
-            halts=await self._load_halts(wanted),
+            halts=list(map(halt_of, await self._keyed(_HALTS, subject_keys(wanted)))),
             windows=await self._load_windows(wanted.windows),
         )
 
@@ -183,22 +185,16 @@ class PostgresBatch:
         if not owners and not wanted.tenants:
             return [], frozenset()
         records = await self.connection.fetch(_STANDING, list(owners), list(wanted.tenants))
-        servers = [
-            ServerRow(owner=owner, lease_until=until, closed=closed)
-            for owner, until, closed, _ in records
-            if owner is not None
-        ]
-        if own is not None and not any(row.owner == own and not row.closed for row in servers):
+        servers, governed = standing_of(records)
+        if own is not None and is_fenced_off(own, servers):
             self.calls.forget()
-        return servers, frozenset(tenant for owner, _, _, tenant in records if owner is None)
+        return servers, governed
 
     async def _load_calls(self, wanted: Wanted) -> dict[GenerationKey, CallRow]:
         rows, missing = self.calls.known(wanted.generations)
-        exact = ((key.tenant, key.call_id, key.generation) for key in missing)
-        records = await self._keyed(_BY_GENERATION, exact)
-        records += newest(await self._keyed(_BY_CALL, ((key.tenant, key.call_id) for key in wanted.calls)))
-        effects = ((key.tenant, key.run_id, key.key) for key in wanted.effects)
-        records += newest(await self._keyed(_BY_EFFECT, effects))
+        records = await self._keyed(_BY_GENERATION, generation_keys(missing))
+        records += newest(await self._keyed(_BY_CALL, call_keys(wanted)))
+        records += newest(await self._keyed(_BY_EFFECT, effect_keys(wanted)))
         if wanted.open_of:
             records += await self._load_open(wanted)
         if wanted.expired_at is not None:
@@ -224,86 +220,27 @@ class PostgresBatch:
         number = self.calls.id_of(key_of(call))
         return [attempt_of(call, *record) for record in await self.connection.fetch(_ATTEMPTS, number)]
 
-    async def _load_contents(self, keys: Iterable[GenerationKey]) -> list[ContentRow]:
-        asked = ((key.tenant, key.call_id, key.generation) for key in keys)
-        return [
-            ContentRow(
-                tenant=tenant,
-                call_id=call_id,
-                generation=generation,
-                outcome_json=outcome,
-                provider_body=body,
-            )
-            for tenant, call_id, generation, outcome, body in await self._keyed(_CONTENTS, asked)
-        ]
-
     async def _load_ceilings(self, wanted: Wanted) -> list[Ceiling]:
-        subjects = ((key.tenant, key.scope, key.name) for key in wanted.subjects)
-        records = [*await self._keyed(_CEILINGS_OF, subjects), *await self._keyed(_CEILINGS, wanted.ceilings)]
-        return list({tuple(record[:2]): ceiling_of(record) for record in records}.values())
-
-    async def _load_halts(self, wanted: Wanted) -> list[Halt]:
-        keys = ((key.tenant, key.scope, key.name) for key in wanted.subjects)
-        return [halt_of(record) for record in await self._keyed(_HALTS, keys)]
+        records = await self._keyed(_CEILINGS_OF, subject_keys(wanted))
+        return ceilings_of([*records, *await self._keyed(_CEILINGS, wanted.ceilings)])
 
     async def _load_windows(self, keys: Iterable[WindowKey]) -> list[CeilingWindowRow]:
-        wanted = {(key.ceiling_id, key.name, key.starts_at): key for key in keys}
-        records = await self._keyed(_WINDOWS, wanted)
-        rows = {tuple(record[:3]): window_of(record) for record in records}
+        wanted = window_places(keys)
+        rows = windows_of(await self._keyed(_WINDOWS, wanted))
         new = [await self._new_window(key) for place, key in wanted.items() if place not in rows]
         return [*rows.values(), *new]
 
     async def _new_window(self, key: WindowKey) -> CeilingWindowRow:
-        dimension, value = spend_value(key)
-        ends_at = _FOREVER if key.ends_at is None else key.ends_at
-        place = (key.currency, key.subject.tenant, dimension, value, key.starts_at, ends_at)
-        sums = await self.connection.fetchrow(_NEW_WINDOW, *place)
-        row = CeilingWindowRow(ceiling_id=key.ceiling_id, name=key.name, starts_at=key.starts_at)
-        return fill_window(row, sums)
+        sums = await self.connection.fetchrow(_NEW_WINDOW, key.currency, *spend_of(key))
+        return new_window(key, sums)
 
     async def _write(self, changes: Changes) -> None:
-        many = self.connection.executemany
-        await self._write_calls(changes)
-        id_of = self.calls.id_of
-        if changes.attempts:
-            attempts = [attempt_values(id_of(key_of(row)), row) for row in changes.attempts]
-            await many(_SQL.put_attempt, attempts)
-        if changes.contents:
-            await self._write_contents(changes)
-        if changes.windows:
-            await many(_SQL.put_window, list(map(window_values, changes.windows)))
-        if changes.spend:
-            await many(_SQL.add_spend, list(map(spend_values, changes.spend)))
-        if changes.ceilings or changes.dropped_ceilings or changes.halts or changes.dropped_halts:
-            await self._write_orders(changes)
-        if changes.closed_servers:
-            await many(_SQL.close_server, [(True, owner) for owner in changes.closed_servers])
+        for row in changes.inserted_calls:
+            self.calls.insert(row, await self._next_id())
+        for statement, rows in writes(changes, self.calls, _SQL):
+            await self.connection.executemany(statement, rows)
         for index, erase in changes.erases:
             changes.replies[index] = await self._erase(erase)
-
-    async def _write_calls(self, changes: Changes) -> None:
-        many = self.connection.executemany
-        id_of = self.calls.id_of
-        if changes.inserted_calls:
-            for row in changes.inserted_calls:
-                self.calls.insert(row, await self._next_id())
-            await many(_SQL.insert_call, list(map(self._call_values, changes.inserted_calls)))
-        is_admitted = self.calls.is_admitted_again
-        admitted = [row for row in changes.updated_calls if is_admitted(row)]
-        moved = [row for row in changes.updated_calls if not is_admitted(row)]
-        if admitted:
-            values = [(*admission_values(row), *progress_values(row), id_of(key_of(row))) for row in admitted]
-            await many(_SQL.admit_call, values)
-        if moved:
-            await many(_SQL.update_call, [(*progress_values(row), id_of(key_of(row))) for row in moved])
-
-    def _call_values(self, row: CallRow) -> tuple[Any, ...]:
-        return (
-            self.calls.id_of(key_of(row)),
-            *key_values(row),
-            *admission_values(row),
-            *progress_values(row),
-        )
 
     async def _next_id(self) -> int:
         number = next(self._ids, None)
@@ -312,23 +249,6 @@ class PostgresBatch:
             self._ids = iter(range(first, first + _BLOCK))
             number = next(self._ids)
         return number
-
-    async def _write_contents(self, changes: Changes) -> None:
-        written = {key_of(row): row for row in (*changes.inserted_calls, *changes.updated_calls)}
-        values = []
-        for content in changes.contents:
-            key = key_of(content)
-            expires_at = written[key].content_expires_at
-            values.append((self.calls.id_of(key), expires_at, content.outcome_json, content.provider_body))
-        await self.connection.executemany(_SQL.put_content, values)
-
-    async def _write_orders(self, changes: Changes) -> None:
-        many = self.connection.executemany
-        await many(_SQL.drop_ceiling, changes.dropped_ceilings)
-        await many(_SQL.drop_windows, [(ceiling_id,) for _, ceiling_id in changes.dropped_ceilings])
-        await many(_SQL.put_ceiling, list(map(ceiling_values, changes.ceilings)))
-        await many(_SQL.drop_halt, [(key.tenant, key.scope, key.name) for key in changes.dropped_halts])
-        await many(_SQL.put_halt, list(map(halt_values, changes.halts)))
 
     async def _erase(self, erase: Erase) -> int:
         condition, parameters = erase_condition(erase, lambda number: f"${number}")

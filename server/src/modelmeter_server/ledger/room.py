@@ -13,7 +13,7 @@ from modelmeter_server.core.windows import part_at, parts_at, room_at
 from .replies import SoftLimit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from .books import Books
     from .commands import Reserve
@@ -95,27 +95,27 @@ def _bounds_of(books: Books, ceiling: Ceiling, about: Subject, at: int, row: Cal
     later = room_at(window, at, min(counted, default=None))
     is_moving = row is not None and part_at(window, row.reserved_at)[0] not in starts
     left = row.booking if row is not None and is_moving else None
-    bounds = []
+    return [
+        Bound(
+            about,
+            window,
+            currency,
+            allowed,
+            *_sums(parts, unit),
+            moved=_left(left, unit),
+            room_at=later,
+            ceiling_id=ceiling.ceiling_id,
+        )
+        for currency, allowed, unit in _numbers(ceiling)
+    ]
+
+
+def _numbers(ceiling: Ceiling) -> Iterator[tuple[str, int, str]]:
+    """Yield the currency, empty for tokens, the number and the unit of each bound that a ceiling sets."""
     if ceiling.tokens is not None:
-        sums = _sums(parts, "tokens")
-        bounds.append(
-            Bound(about, window, "", ceiling.tokens, *sums, _left(left, "tokens"), later, ceiling.ceiling_id)
-        )
+        yield "", ceiling.tokens, "tokens"
     if ceiling.nano_units is not None:
-        sums = _sums(parts, "nanos")
-        bounds.append(
-            Bound(
-                about,
-                window,
-                ceiling.currency,
-                ceiling.nano_units,
-                *sums,
-                _left(left, "nanos"),
-                later,
-                ceiling.ceiling_id,
-            )
-        )
-    return bounds
+        yield ceiling.currency, ceiling.nano_units, "nanos"
 
 
 def _counts(part: CeilingWindowRow) -> bool:
@@ -200,34 +200,19 @@ def passed_limits(books: Books, row: CallRow, at: int) -> tuple[SoftLimit, ...]:
 
 
 def _passed(ceiling: Ceiling, about: Subject, parts: list[CeilingWindowRow]) -> SoftLimit | None:
-    bounds = []
-    if ceiling.tokens is not None:
-        bounds.append(
-            Bound(
-                about,
-                ceiling.window,
-                "",
-                ceiling.tokens,
-                *_sums(parts, "tokens"),
-                0,
-                None,
-                ceiling.ceiling_id,
-            )
+    bounds = [
+        Bound(
+            about,
+            ceiling.window,
+            currency,
+            allowed,
+            *_sums(parts, unit),
+            moved=0,
+            room_at=None,
+            ceiling_id=ceiling.ceiling_id,
         )
-    if ceiling.nano_units is not None:
-        sums = _sums(parts, "nanos")
-        bounds.append(
-            Bound(
-                about,
-                ceiling.window,
-                ceiling.currency,
-                ceiling.nano_units,
-                *sums,
-                0,
-                None,
-                ceiling.ceiling_id,
-            )
-        )
+        for currency, allowed, unit in _numbers(ceiling)
+    ]
     told = max(part.soft_limit for part in parts)
     highest = max(bounds, key=_share, default=None)
     reached = _reached(highest) if highest is not None else 0

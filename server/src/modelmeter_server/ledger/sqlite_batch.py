@@ -19,32 +19,35 @@ from .packing import (
     CEILING_COLUMNS,
     HALT_COLUMNS,
     WINDOW_COLUMNS,
-    admission_values,
     attempt_of,
-    attempt_values,
-    ceiling_of,
-    ceiling_values,
     halt_of,
-    halt_values,
-    key_values,
-    progress_values,
-    spend_values,
-    window_of,
-    window_values,
 )
-from .rows import CeilingWindowRow, ContentRow, ServerRow
+from .records import (
+    call_keys,
+    ceilings_of,
+    contents_of,
+    effect_keys,
+    generation_keys,
+    is_fenced_off,
+    new_window,
+    spend_of,
+    standing_of,
+    subject_keys,
+    window_places,
+    windows_of,
+)
 from .statements import WINDOW_SUMS, Statements, erase_condition
-from .stores import fill_window, spend_value
+from .writes import writes
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Generator, Iterable
+    from collections.abc import Generator, Iterable, Sequence
 
-    from modelmeter_server.core.ceilings import Ceiling, Halt
+    from modelmeter_server.core.ceilings import Ceiling
 
     from .batch import Changes, GenerationKey, Wanted, WindowKey
     from .commands import Erase
-    from .rows import AttemptRow, CallRow
+    from .rows import AttemptRow, CallRow, CeilingWindowRow, ServerRow
 
 _json = msgspec.json.Encoder().encode
 
@@ -88,7 +91,6 @@ _NEW_WINDOW = (
     f"SELECT {WINDOW_SUMS.format(currency='?')} FROM spend WHERE tenant = ? AND dimension = ? AND name = ''"
     " AND value = ? AND quarter >= ? AND quarter < ?"
 )
-_FOREVER = 2**63 - 1
 
 
 class SqliteBatch:
@@ -130,11 +132,11 @@ class SqliteBatch:
             attempts=[
                 row for call in calls.values() if call.owner in wanted.open_of for row in self._attempts(call)
             ],
-            contents=self._load_contents(wanted.contents),
+            contents=contents_of(self._keyed(_CONTENTS, generation_keys(wanted.contents))),
             servers=servers,
             governed=governed,
             ceilings=self._load_ceilings(wanted),
-            halts=self._load_halts(wanted),
+            halts=list(map(halt_of, self._keyed(_HALTS, subject_keys(wanted)))),
             windows=self._load_windows(wanted.windows),
         )
 
@@ -144,21 +146,16 @@ class SqliteBatch:
         if not owners and not wanted.tenants:
             return [], frozenset()
         records = self._all(_STANDING, _json(list(owners)).decode(), _json(list(wanted.tenants)).decode())
-        servers = [
-            ServerRow(owner=owner, lease_until=until, closed=bool(closed))
-            for owner, until, closed, _ in records
-            if owner is not None
-        ]
-        if own is not None and not any(row.owner == own and not row.closed for row in servers):
+        servers, governed = standing_of(records)
+        if own is not None and is_fenced_off(own, servers):
             self.calls.forget()
-        return servers, frozenset(tenant for owner, _, _, tenant in records if owner is None)
+        return servers, governed
 
     def _load_calls(self, wanted: Wanted) -> dict[GenerationKey, CallRow]:
         rows, missing = self.calls.known(wanted.generations)
-        records = self._keyed(_BY_GENERATION, ((key.tenant, key.call_id, key.generation) for key in missing))
-        records += newest(self._keyed(_BY_CALL, ((key.tenant, key.call_id) for key in wanted.calls)))
-        effects = self._keyed(_BY_EFFECT, ((key.tenant, key.run_id, key.key) for key in wanted.effects))
-        records += newest(effects)
+        records = self._keyed(_BY_GENERATION, generation_keys(missing))
+        records += newest(self._keyed(_BY_CALL, call_keys(wanted)))
+        records += newest(self._keyed(_BY_EFFECT, effect_keys(wanted)))
         for owner in wanted.open_of:
             records += self._all(_OPEN_OF, owner, wanted.limit)
         if wanted.expired_at is not None:
@@ -170,104 +167,34 @@ class SqliteBatch:
         number = self.calls.id_of(key_of(call))
         return [attempt_of(call, *record) for record in self._all(_ATTEMPTS, number)]
 
-    def _load_contents(self, keys: Iterable[GenerationKey]) -> list[ContentRow]:
-        records = self._keyed(_CONTENTS, ((key.tenant, key.call_id, key.generation) for key in keys))
-        return [
-            ContentRow(
-                tenant=tenant,
-                call_id=call_id,
-                generation=generation,
-                outcome_json=outcome,
-                provider_body=body,
-            )
-            for tenant, call_id, generation, outcome, body in records
-        ]
-
     def _load_ceilings(self, wanted: Wanted) -> list[Ceiling]:
-        records = self._keyed(_CEILINGS_OF, ((key.tenant, key.scope, key.name) for key in wanted.subjects))
-        records += self._keyed(_CEILINGS, wanted.ceilings)
-        return list({record[:2]: ceiling_of(record) for record in records}.values())
-
-    def _load_halts(self, wanted: Wanted) -> list[Halt]:
-        keys = ((key.tenant, key.scope, key.name) for key in wanted.subjects)
-        return [halt_of(record) for record in self._keyed(_HALTS, keys)]
+        records = self._keyed(_CEILINGS_OF, subject_keys(wanted))
+        return ceilings_of([*records, *self._keyed(_CEILINGS, wanted.ceilings)])
 
     def _load_windows(self, keys: Iterable[WindowKey]) -> list[CeilingWindowRow]:
-        wanted = {(key.ceiling_id, key.name, key.starts_at): key for key in keys}
-        records = self._keyed(_WINDOWS, wanted)
-        rows = {record[:3]: window_of(record) for record in records}
+        wanted = window_places(keys)
+        rows = windows_of(self._keyed(_WINDOWS, wanted))
         new = [self._new_window(key) for place, key in wanted.items() if place not in rows]
         return [*rows.values(), *new]
 
     def _new_window(self, key: WindowKey) -> CeilingWindowRow:
-        dimension, value = spend_value(key)
-        ends_at = _FOREVER if key.ends_at is None else key.ends_at
         currency = key.currency
-        place = (currency, currency, currency, key.subject.tenant, dimension, value, key.starts_at, ends_at)
-        sums = self.connection.execute(_NEW_WINDOW, place).fetchone()
-        row = CeilingWindowRow(ceiling_id=key.ceiling_id, name=key.name, starts_at=key.starts_at)
-        return fill_window(row, sums)
+        place = (currency, currency, currency, *spend_of(key))
+        return new_window(key, self.connection.execute(_NEW_WINDOW, place).fetchone())
 
     def _write(self, changes: Changes) -> None:
-        many = self.connection.executemany
-        self._write_calls(changes)
-        id_of = self.calls.id_of
-        if changes.attempts:
-            many(_SQL.put_attempt, [attempt_values(id_of(key_of(row)), row) for row in changes.attempts])
-        if changes.contents:
-            self._write_contents(changes)
-        if changes.windows:
-            many(_SQL.put_window, list(map(window_values, changes.windows)))
-        if changes.spend:
-            many(_SQL.add_spend, list(map(spend_values, changes.spend)))
-        if changes.ceilings or changes.dropped_ceilings or changes.halts or changes.dropped_halts:
-            self._write_orders(changes)
-        if changes.closed_servers:
-            many(_SQL.close_server, [(True, owner) for owner in changes.closed_servers])
+        self._number(changes.inserted_calls)
+        for statement, rows in writes(changes, self.calls, _SQL):
+            self.connection.executemany(statement, rows)
         for index, erase in changes.erases:
             changes.replies[index] = self._erase(erase)
 
-    def _write_calls(self, changes: Changes) -> None:
-        many = self.connection.executemany
-        if changes.inserted_calls:
+    def _number(self, inserted: Sequence[CallRow]) -> None:
+        """Give new calls their ids: one connection writes, so that the next one is free."""
+        if inserted:
             (last,) = self.connection.execute("SELECT COALESCE(MAX(id), 0) FROM calls").fetchone()
-            for number, row in enumerate(changes.inserted_calls, last + 1):
+            for number, row in enumerate(inserted, last + 1):
                 self.calls.insert(row, number)
-            many(_SQL.insert_call, map(self._call_values, changes.inserted_calls))
-        is_admitted = self.calls.is_admitted_again
-        admitted = [row for row in changes.updated_calls if is_admitted(row)]
-        moved = [row for row in changes.updated_calls if not is_admitted(row)]
-        id_of = self.calls.id_of
-        if admitted:
-            values = [(*admission_values(row), *progress_values(row), id_of(key_of(row))) for row in admitted]
-            many(_SQL.admit_call, values)
-        if moved:
-            many(_SQL.update_call, [(*progress_values(row), id_of(key_of(row))) for row in moved])
-
-    def _call_values(self, row: CallRow) -> tuple[Any, ...]:
-        return (
-            self.calls.id_of(key_of(row)),
-            *key_values(row),
-            *admission_values(row),
-            *progress_values(row),
-        )
-
-    def _write_contents(self, changes: Changes) -> None:
-        written = {key_of(row): row for row in (*changes.inserted_calls, *changes.updated_calls)}
-        values = []
-        for content in changes.contents:
-            key = key_of(content)
-            expires_at = written[key].content_expires_at
-            values.append((self.calls.id_of(key), expires_at, content.outcome_json, content.provider_body))
-        self.connection.executemany(_SQL.put_content, values)
-
-    def _write_orders(self, changes: Changes) -> None:
-        many = self.connection.executemany
-        many(_SQL.drop_ceiling, changes.dropped_ceilings)
-        many(_SQL.drop_windows, [(ceiling_id,) for _, ceiling_id in changes.dropped_ceilings])
-        many(_SQL.put_ceiling, list(map(ceiling_values, changes.ceilings)))
-        many(_SQL.drop_halt, [(key.tenant, key.scope, key.name) for key in changes.dropped_halts])
-        many(_SQL.put_halt, list(map(halt_values, changes.halts)))
 
     def _erase(self, erase: Erase) -> int:
         condition, parameters = erase_condition(erase, lambda _number: "?")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from modelmeter_server.core.ceilings import Scope
-
 from .replies import Admitted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from .batch import Changes, Found, Wanted, WindowKey
+    from .batch import Changes, Found, Wanted
     from .commands import Reserve
-    from .rows import CeilingWindowRow
 
     Book = Callable[[Sequence[Any], int], Generator[Wanted, Found, Changes]]
     """The book-keeper: commands and the own fencing token to what is wanted, and at last to the changes."""
@@ -55,24 +52,6 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Disconnect."""
-
-
-DIMENSIONS = {Scope.TENANT.value: "TENANT", Scope.RUN.value: "RUN", Scope.MODEL.value: "MODEL"}
-"""Which sums a ceiling of a scope counts."""
-
-
-def spend_value(key: WindowKey) -> tuple[str, str]:
-    """Return dimension and value of the spend rows that a window counts."""
-    subject = key.subject
-    return DIMENSIONS[subject.scope], "" if subject.scope == Scope.TENANT.value else key.name
-
-
-def fill_window(row: CeilingWindowRow, sums: Sequence[Any]) -> CeilingWindowRow:
-    """Set what a new window begins with: settled, held and unsettled, each in tokens and in nano units."""
-    row.settled_tokens, row.settled_nanos = int(sums[0]), int(sums[1])
-    row.held_tokens, row.held_nanos = int(sums[2]), int(sums[3])
-    row.unsettled_tokens, row.unsettled_nanos = int(sums[4]), int(sums[5])
-    return row
 
 
 RESERVED_BY = (

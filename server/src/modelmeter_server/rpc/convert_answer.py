@@ -25,7 +25,7 @@ from .words import CERTAINTIES, FINISHES, SENSITIVITIES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from modelmeter.v1 import completion_pb2
+    from modelmeter.v1 import completion_pb2, embedding_pb2
     from modelmeter_server.core.calls import CallOutcome, Timings
 
     Event = Started | TextDelta | ReasoningDelta | ToolCallDelta | UsageTold
@@ -46,7 +46,7 @@ def fill_completion(message: completion_pb2.Completion, outcome: CallOutcome, an
     _fill_bill(message, answer)
     _fill_structure(message, answer)
     _fill_origin(message, answer)
-    _fill_call(message, outcome)
+    fill_call(message, outcome)
     if answer.continuation is not None and outcome.model is not None:
         message.continuation.target = well_formed(outcome.model.provider)
 
@@ -88,7 +88,8 @@ def _fill_origin(message: completion_pb2.Completion, answer: Answer) -> None:
         )
 
 
-def _fill_call(message: completion_pb2.Completion, outcome: CallOutcome) -> None:
+def fill_call(message: completion_pb2.Completion | embedding_pb2.Embeddings, outcome: CallOutcome) -> None:
+    """Write what an answer says of its call, whatever was asked."""
     message.model_asked = well_formed(outcome.model_asked)
     message.call_id = outcome.call_id
     message.replayed = outcome.replayed

@@ -10,10 +10,10 @@ from modelmeter_server.core.request_checks import MAX_LABELS
 from modelmeter_server.core.requests import Sensitivity
 from modelmeter_server.core.text import well_formed
 
-from .convert_answer import INT32_MAX, fill_timings
+from .convert_answer import fill_call
 from .convert_request import call_id_from, ledger_fields, sensitivity_from
-from .convert_usage import add_attempts, add_passed_over, fill_cost, fill_usage
-from .words import CERTAINTIES, INPUT_TYPE_WORDS, SENSITIVITIES
+from .convert_usage import fill_cost, fill_usage
+from .words import CERTAINTIES, INPUT_TYPE_WORDS
 
 if TYPE_CHECKING:
     from modelmeter.v1 import embedding_pb2
@@ -58,19 +58,4 @@ def fill_embeddings(message: embedding_pb2.Embeddings, outcome: CallOutcome, ans
     message.model_served = well_formed(answer.model_served or "")
     message.provider_response_id = well_formed(answer.provider_response_id or "")
     message.provider_request_id = well_formed(answer.provider_request_id or "")
-    _fill_call(message, outcome)
-
-
-def _fill_call(message: embedding_pb2.Embeddings, outcome: CallOutcome) -> None:
-    message.model_asked = well_formed(outcome.model_asked)
-    message.call_id = outcome.call_id
-    message.replayed = outcome.replayed
-    message.settled = outcome.settled
-    message.attempts_total = min(outcome.attempts_total, INT32_MAX)
-    add_attempts(message.attempts, outcome.attempts)
-    add_passed_over(message.passed_over, outcome.passed_over)
-    fill_timings(message.timings, outcome.timings)
-    if outcome.sensitivity is not None:
-        message.sensitivity = SENSITIVITIES[outcome.sensitivity]
-    if outcome.model is not None:
-        message.target = well_formed(outcome.model.target_name)
+    fill_call(message, outcome)

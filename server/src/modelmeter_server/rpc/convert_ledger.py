@@ -10,7 +10,7 @@ from modelmeter_server.core.answers import Finish
 from modelmeter_server.core.calls import Attempt
 from modelmeter_server.core.journal import CallState, Operation
 from modelmeter_server.core.outcomes import Cause, Certainty, Disposition, Kind, Stage
-from modelmeter_server.core.pricing import Cost, CostSource
+from modelmeter_server.core.settlement import told_cost
 from modelmeter_server.core.text import well_formed
 from modelmeter_server.core.usage import AdditionalUsage, Usage
 
@@ -105,21 +105,9 @@ def _fill_figures(message: ledger_service_pb2.CallRecord, figures: Figures) -> N
         add_additional_usage(message.additional_usage, _additional(figures.additional_json))
     if figures.estimated_output_tokens is not None:
         message.estimated_output_tokens = figures.estimated_output_tokens
-    cost = cost_of(figures)
+    cost = told_cost(figures)
     if cost is not None:
         fill_cost(message.cost, cost)
-
-
-def cost_of(figures: Figures) -> Cost | None:
-    """Return the cost that was told or worked out; `None` for none."""
-    if figures.nano_units is None:
-        return None
-    return Cost(
-        nano_units=figures.nano_units,
-        currency=figures.currency,
-        source=CostSource(figures.cost_source or CostSource.PRICE_TABLE.value),
-        certainty=Certainty(figures.cost_certainty or figures.certainty),
-    )
 
 
 def _fill_booking(message: ledger_service_pb2.Booking, booking: Booking, currency: str) -> None:
@@ -155,7 +143,7 @@ def attempt_of(row: AttemptRow) -> Attempt:
         kind=Kind(row.kind) if row.kind else None,
         cause=Cause(row.cause) if row.cause else None,
         usage=_usage(row.figures.usage_json) if row.figures.usage_json else None,
-        cost=cost_of(row.figures),
+        cost=told_cost(row.figures),
         wait=row.wait,
         http_status=row.http_status,
         provider_code=row.provider_code or None,

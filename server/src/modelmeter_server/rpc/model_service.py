@@ -7,17 +7,14 @@ repeats the call by itself (gRFC A6), whatever its retry policy says.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
-
-import grpc
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from modelmeter.v1 import model_service_pb2, model_service_pb2_grpc
 from modelmeter_server.core.answers import Answer
 from modelmeter_server.core.calls import CallOutcome
-from modelmeter_server.core.errors import OWN_FAULT, Failure
+from modelmeter_server.core.errors import Failure
 from modelmeter_server.core.outcomes import Cause
 from modelmeter_server.core.token_count import costless_outcome
-from modelmeter_server.engine.call import LATE
 from modelmeter_server.engine.plan import Refused, find_model, mistaken
 from modelmeter_server.engine.reading import TOO_SLOW
 from modelmeter_server.engine.stream import FLUSH_INTERVAL, LiveFeed, Started
@@ -30,6 +27,7 @@ from .convert_model import fill_model
 from .convert_request import Violations, completion_request, flush_interval, from_sequence
 from .delivery import Fill, delivered
 from .identity import current_tenant
+from .leaving import seconds_left, why_left
 from .paging import page_asked, page_token
 from .session_service import SessionRpc
 from .slow_reader import TooSlow, break_off, patient_writer, reading
@@ -82,7 +80,7 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
         found = Violations()
         tenant = current_tenant()
         asked = completion_request(request, found, tenant.default_sensitivity)
-        call = self._engine.start(asked, budget=_remaining(context), violations=found, tenant=tenant)
+        call = self._engine.start(asked, budget=seconds_left(context), violations=found, tenant=tenant)
         response = model_service_pb2.CompleteResponse()
         await _answer(call, context, partial(fill_completion, response.completion))
         return response
@@ -94,7 +92,7 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
         found = Violations("request.")
         tenant = current_tenant()
         asked = completion_request(request.request, found, tenant.default_sensitivity)
-        budget = _remaining(context)
+        budget = seconds_left(context)
         call = self._engine.count(asked, budget=budget, violations=found, prefix=found.prefix, tenant=tenant)
         response = model_service_pb2.CountTokensResponse()
         await _answer(call, context, partial(fill_count, response.count), is_free=True)
@@ -107,7 +105,7 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
         found = Violations()
         tenant = current_tenant()
         asked = embedding_request(request, found, tenant.default_sensitivity)
-        call = self._engine.embed(asked, budget=_remaining(context), violations=found, tenant=tenant)
+        call = self._engine.embed(asked, budget=seconds_left(context), violations=found, tenant=tenant)
         response = model_service_pb2.EmbedResponse()
         await _answer(call, context, partial(fill_embeddings, response.embeddings))
         return response
@@ -123,7 +121,7 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
         asked = completion_request(request.request, found, tenant.default_sensitivity)
         interval = flush_interval(request, FLUSH_INTERVAL, found)
         position = from_sequence(request, found, has_ledger=self._engine.desk is not None)
-        budget = _remaining(context)
+        budget = seconds_left(context)
         call = self._engine.start(
             asked, budget=budget, deltas=True, violations=found, prefix=found.prefix, tenant=tenant
         )
@@ -138,7 +136,7 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
             feed.close()
             await break_off(context, await call.outcome())
         except BaseException as error:
-            _leave(call, context, error)
+            call.cut(*why_left(context, error))
             raise
         finally:
             feed.close()
@@ -194,7 +192,7 @@ async def _answer(
             await context.send_initial_metadata(((CALL_ID_KEY, call.call_id),))
         outcome = await call.outcome()
     except BaseException as error:
-        _leave(call, context, error)
+        call.cut(*why_left(context, error))
         raise
     outcome = delivered(fill, outcome)
     if is_free:
@@ -233,23 +231,6 @@ async def _finish(outcome: CallOutcome, write: Write) -> tuple[CallOutcome, Fail
         fill_in_band(response.failed, outcome, failed)
     await write(response)
     return None if failed is None else (outcome, failed)
-
-
-def _remaining(context: ServicerContext[Any, Any]) -> float | None:
-    return cast(
-        "float | None", context.time_remaining()
-    )  # typeshed does not say that a call may have no deadline
-
-
-def _leave(call: Call, context: ServicerContext[Any, Any], error: BaseException) -> None:
-    """Close the provider's connection; the call works out its bill without us. Harmless when it has ended."""
-    remaining = _remaining(context)
-    if isinstance(error, Exception) and not isinstance(error, grpc.aio.BaseError):
-        call.cut(Cause.BUG, OWN_FAULT)
-    elif remaining is not None and remaining <= 0:
-        call.cut(Cause.DEADLINE, LATE)
-    else:
-        call.cut(Cause.CALLER, "the caller left before the answer was whole")
 
 
 def _expel(call: Call, reason: str) -> None:

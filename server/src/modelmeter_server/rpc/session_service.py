@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
-import grpc
-
-from modelmeter_server.core.errors import OWN_FAULT, Failure, FieldViolation, failure
+from modelmeter_server.core.errors import Failure, FieldViolation, failure
 from modelmeter_server.core.outcomes import Cause, Code, Kind
 from modelmeter_server.engine.call import LATE
 from modelmeter_server.engine.engine import headroom
@@ -23,6 +21,7 @@ from modelmeter_server.engine.session import SessionEnd
 from .convert_request import Violations
 from .convert_session import ended, live_event, opened, opening, turn_ended, turn_order, unsent
 from .identity import current_tenant
+from .leaving import LEFT, seconds_left, why_left
 from .slow_reader import TooSlow, patient_writer
 from .stays import on_end_of_credential, unauthenticated
 
@@ -44,8 +43,6 @@ SESSION_ID_KEY: Final = "modelmeter-session-id"
 
 MAX_WAITING: Final = 16
 """Turns that wait while one is under way, where a session queues them."""
-
-LEFT: Final = "the caller left before the answer was whole"
 
 _TRANSPORT: Final = (Kind.UNREACHABLE, Kind.UNAVAILABLE)
 
@@ -224,7 +221,7 @@ class SessionRpc:
         self._session.cut(cause, detail)
 
     def _set_timers(self) -> None:
-        remaining = _remaining(self._context)
+        remaining = seconds_left(self._context)
         if remaining is not None:
             self._timers.append(self._loop.call_later(remaining - headroom(remaining), self._expire))
         age = self._engine.sessions.age_seconds
@@ -251,12 +248,8 @@ class SessionRpc:
 
     def _leave(self, error: BaseException) -> None:
         """Let the session end without its caller: the turn's bill is worked out and recorded all the same."""
-        remaining = _remaining(self._context)
-        cause, detail, reason = Cause.CALLER, LEFT, SessionEnd.CLIENT_CLOSE
-        if isinstance(error, Exception) and not isinstance(error, grpc.aio.BaseError):
-            cause, detail = Cause.BUG, OWN_FAULT
-        elif remaining is not None and remaining <= 0:
-            cause, detail, reason = Cause.DEADLINE, LATE, SessionEnd.DEADLINE
+        cause, detail = why_left(self._context, error)
+        reason = SessionEnd.DEADLINE if cause is Cause.DEADLINE else SessionEnd.CLIENT_CLOSE
         self._engine.sessions.abandon(self._session, cause, detail, reason)
 
     async def _write(self, message: SessionResponse) -> None:
@@ -272,7 +265,3 @@ def _busy() -> Failure:
 def _over() -> Failure:
     message = "a turn failed, and the session was to end with that"
     return failure(Kind.REFUSED, message, cause=Cause.LIMIT, code=Code.FAILED_PRECONDITION)
-
-
-def _remaining(context: ServicerContext[Any, Any]) -> float | None:
-    return cast("float | None", context.time_remaining())

@@ -35,6 +35,7 @@ from modelmeter_server.drivers.json_body import (
     parameters,
     place_of_state,
     refused,
+    sole_continuation,
     split_data_url,
     state_turns,
 )
@@ -42,7 +43,7 @@ from modelmeter_server.drivers.json_body import (
 from .capabilities import CAPABILITIES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from modelmeter_server.core.models import ModelSpec
     from modelmeter_server.core.requests import CompletionRequest, Message, Part, ToolChoice
@@ -128,18 +129,12 @@ def _turns(message: Message, index: int) -> list[Any]:
     """Return a message as turns: one, or as many as the continuation that stands in its place."""
     where = f"messages.messages[{index}].parts"
     if any(isinstance(part, Continuation) for part in message.parts):
-        return _continued(message.parts, where)
+        return _state(sole_continuation(message.parts, where), f"{where}[0].continuation")[1]
     blocks = [
         _block(part, f"{where}[{number}].{part_field(part)}") | _mark(part)
         for number, part in enumerate(message.parts)
     ]
     return [{"role": message.role.value, "content": blocks}]
-
-
-def _continued(parts: Sequence[Part], where: str) -> list[Any]:
-    if len(parts) != 1 or not isinstance(parts[0], Continuation):
-        raise refused(where, "a continuation stands for its whole turn: leave it alone in its message")
-    return _state(parts[0], f"{where}[0].continuation")[1]
 
 
 def _state(continuation: Continuation, field: str) -> tuple[list[Any], list[Any]]:

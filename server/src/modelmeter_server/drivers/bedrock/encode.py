@@ -33,6 +33,7 @@ from modelmeter_server.drivers.json_body import (
     parameters,
     place_of_state,
     refused,
+    sole_continuation,
     state_turns,
 )
 
@@ -147,7 +148,7 @@ def _message_turns(messages: Sequence[Message]) -> list[list[Any]]:
     for index, message in enumerate(messages):
         where = f"messages.messages[{index}].parts"
         if any(isinstance(part, Continuation) for part in message.parts):
-            turns.append(_continued(message.parts, where))
+            turns.append(_state(sole_continuation(message.parts, where), f"{where}[0].continuation")[1])
             continue
         blocks = []
         for number, part in enumerate(message.parts):
@@ -156,12 +157,6 @@ def _message_turns(messages: Sequence[Message]) -> list[list[Any]]:
             blocks += [] if isinstance(part, Continuation) else cache_point(part.cache_breakpoint)
         turns.append([_turn(message.role.value, blocks)])
     return turns
-
-
-def _continued(parts: Sequence[Part], where: str) -> list[Any]:
-    if len(parts) != 1 or not isinstance(parts[0], Continuation):
-        raise refused(where, "a continuation stands for its whole turn: leave it alone in its message")
-    return _state(parts[0], f"{where}[0].continuation")[1]
 
 
 def _state(continuation: Continuation, field: str) -> tuple[list[Any], list[Any]]:

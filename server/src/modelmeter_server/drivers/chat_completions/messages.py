@@ -22,6 +22,7 @@ from modelmeter_server.drivers.json_body import (
     place_of_state,
     refused,
     result_text,
+    sole_continuation,
     split_data_url,
     state_turns,
 )
@@ -69,15 +70,9 @@ def _turns(message: Message, index: int, dialect: Dialect) -> list[Any]:
     paths = [f"{where}[{number}].{part_field(part)}" for number, part in enumerate(message.parts)]
     placed = list(zip(message.parts, paths, strict=True))
     if any(isinstance(part, Continuation) for part in message.parts):
-        return _continued(placed, where)
+        continuation = sole_continuation(message.parts, where)
+        return list(state_turns(continuation, paths[0])[1])
     return _user(placed, dialect) if message.role is Role.USER else [_assistant(placed, dialect)]
-
-
-def _continued(placed: list[tuple[Part, str]], where: str) -> list[Any]:
-    part, path = placed[0]
-    if len(placed) != 1 or not isinstance(part, Continuation):
-        raise refused(where, "a continuation stands for its whole turn: leave it alone in its message")
-    return list(state_turns(part, path)[1])
 
 
 def _user(placed: list[tuple[Part, str]], dialect: Dialect) -> list[Any]:

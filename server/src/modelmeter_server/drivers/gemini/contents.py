@@ -18,6 +18,7 @@ from modelmeter_server.drivers.json_body import (
     base64_text,
     embedded_arguments,
     refused,
+    sole_continuation,
     split_data_url,
     state_turns,
 )
@@ -70,10 +71,7 @@ class Contents:
         return [{"role": _ROLES[message.role], "parts": parts}]
 
     def _continued(self, message: Message, where: str) -> list[Any]:
-        part = message.parts[0]
-        if len(message.parts) != 1 or not isinstance(part, Continuation):
-            raise refused(where, "a continuation stands for its whole turn: leave it alone in its message")
-        state = self.state(part, f"{where}[0].continuation")
+        state = self.state(sole_continuation(message.parts, where), f"{where}[0].continuation")
         self.remember(state.values)
         return list(state.turns)
 

@@ -6,20 +6,16 @@ A wrong value is noted and its default returned, so that reading goes on and fin
 from __future__ import annotations
 
 import difflib
-import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from modelmeter_server.core.toml_words import KeyPath, choices, written
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-KeyPath = tuple[str | int, ...]
-"""Keys from the root of the file; an integer is a position in an array."""
-
 _MOST_SECONDS = 1_000_000
-
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class ScriptMistake(msgspec.Struct, frozen=True):
@@ -40,23 +36,6 @@ class ScriptMistakes(ValueError):
     def __init__(self, mistakes: Iterable[ScriptMistake]) -> None:
         self.mistakes = tuple(mistakes)
         super().__init__("\n".join(map(str, self.mistakes)))
-
-
-def written(path: KeyPath) -> str:
-    """Write a path as TOML would: `scripts."my script".calls[1].text`."""
-    text = ""
-    for key in path:
-        if isinstance(key, int):
-            text += f"[{key}]"
-        else:
-            text += ("." if text else "") + (key if _BARE_KEY.fullmatch(key) else f'"{key}"')
-    return text
-
-
-def choices(allowed: Iterable[str]) -> str:
-    """Write the allowed words as a sentence has them: `a`, `b` or `c`."""
-    *rest, last = [f'"{word}"' for word in allowed]
-    return f"{', '.join(rest)} or {last}" if rest else last
 
 
 class Table:

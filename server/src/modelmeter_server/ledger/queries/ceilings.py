@@ -10,7 +10,7 @@ from modelmeter_server.core.ceilings import Scope, Standing, Subject
 from modelmeter_server.core.windows import parts_at, room_at
 
 from ..packing import CEILING_COLUMNS, HALT_COLUMNS, ceiling_of, halt_of
-from ..stores import DIMENSIONS
+from ..records import DIMENSIONS
 from ..tables import ceiling_windows, ceilings, halts, spend
 
 if TYPE_CHECKING:
