@@ -50,6 +50,10 @@ HANDSHAKE_TIMEOUT_MS: Final = 10_000
 METADATA_BYTES: Final = 16 * 1024
 """Of one RPC, a bearer token among them; a little more is refused at random, and twice as much always."""
 
+MAX_PENDING_RPCS: Final = 10_000
+"""RPCs that have arrived and are not taken up yet. From a thousand on gRPC by itself drops some at random, with
+CANCELLED, from which nobody can tell whether the call ran. What waits is soon served, or refused with a reason."""
+
 QUIET_SECONDS: Final = 0.2
 MOST_QUIET_SECONDS: Final = 2.0
 """Once all calls are settled, callers are told for this long that the server shuts down: until none has come for a
@@ -74,6 +78,8 @@ def server_options(*, reuse_port: bool = False) -> list[tuple[str, Any]]:
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
         ("grpc.max_metadata_size", METADATA_BYTES),
         ("grpc.absolute_max_metadata_size", 2 * METADATA_BYTES),
+        ("grpc.server.max_pending_requests", MAX_PENDING_RPCS),
+        ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_RPCS),
     ]
 
 
