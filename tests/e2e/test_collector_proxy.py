@@ -30,7 +30,7 @@ async def test_a_proxy_of_the_environment_sees_nothing_of_what_is_exported(tmp_p
             f'[server]\nlisten = "unix:{tmp_path}/s"\n[ledger]\nurl = "none"\n'
             '[providers.p]\nkind = "replay"\nallow_direct_models = true\n'
             f'[egress]\nallow = ["{collector.address}"]\n'
-            f'[telemetry.otlp]\nendpoint = "http://{collector.address}"\n'
+            f'[telemetry.otlp]\nendpoint = "http://{collector.address}"\ninsecure = true\n'
         )
         app = App(load(file, {}))
         (address,) = await app.start()
