@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 
 import grpc
@@ -135,6 +136,24 @@ async def test_a_large_request_of_nobody_is_not_read(tmp_path):
             call = stub.Complete(asking("x" * 40_000_000), timeout=20)
             assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
     assert gate.running.driver.calls == []
+
+
+# Many at once
+
+
+async def test_no_call_of_a_burst_is_cancelled(tmp_path):
+    """Each is served, or refused with a reason: CANCELLED would leave open whether it was bought."""
+    async with gated(tmp_path) as gate, contextlib.AsyncExitStack() as stack:
+        stubs = []
+        for number in range(10):
+            options = [("grpc.use_local_subchannel_pool", 1), ("test.number", number)]
+            channel = grpc.aio.insecure_channel(gate.address, options=options)
+            stubs.append(model_service_pb2_grpc.ModelServiceStub(await stack.enter_async_context(channel)))
+        metadata = bearer(gate.acme)
+        calls = [stubs[each % 10].Complete(asking(), timeout=60, metadata=metadata) for each in range(3_000)]
+        codes = {await each.code() for each in calls}
+    assert codes <= {grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert grpc.StatusCode.OK in codes
 
 
 # Slow connections

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,6 +19,7 @@ from modelmeter_server.app import App
 from modelmeter_server.config import load
 from modelmeter_server.identity.authenticator import CallerAuthenticator
 from modelmeter_server.identity.token_file import TokenFile
+from modelmeter_server.rpc import server as rpc_server
 from modelmeter_server.rpc.gate import Gate, keeper
 from modelmeter_server.rpc.health import HealthService
 from modelmeter_server.rpc.listen import ListenError
@@ -170,4 +172,16 @@ async def test_a_private_listener_may_be_a_unix_socket(running, tmp_path):
         *_,
         private,
     ):
+        assert (await servers(private)).server
+
+
+async def test_a_private_connection_that_says_nothing_is_closed_too(running, monkeypatch):
+    monkeypatch.setattr(rpc_server, "HANDSHAKE_TIMEOUT_MS", 300)
+    async with running(PRIVATE) as (app, _, private):
+        host, _, port = app.private_address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        async with asyncio.timeout(10):
+            while await reader.read(4096):
+                pass
+        writer.close()
         assert (await servers(private)).server

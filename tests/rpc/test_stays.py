@@ -82,6 +82,27 @@ async def test_a_watcher_and_a_health_watch_of_a_revoked_token_end(tmp_path):
     assert codes == [UNAUTHENTICATED] * 2
 
 
+async def test_a_watcher_of_others_ends_when_its_tenant_is_no_admin_any_more(tmp_path):
+    async with gated(tmp_path) as gate:
+        events = event_service_pb2_grpc.EventServiceStub(gate.running.channel)
+        watches = []
+        for tenant in ("*", "acme", ""):
+            request = event_service_pb2.WatchEventsRequest(
+                filter=event_service_pb2.EventFilter(tenant=tenant)
+            )
+            watches.append(events.WatchEvents(request, metadata=bearer(gate.ops), timeout=20))
+            await watches[-1].read()
+        keeper: Any = gate.running.server.gate.keeper
+        authenticator = keeper.stays._why_ended.__self__
+        authenticator.tenants = {**authenticator.tenants, "ops": Tenant(name="ops")}
+        codes = [await each.code() for each in watches[:2]]
+        assert "is no admin any more" in (await watches[0].details() or "")
+        assert not watches[2].done()
+        await gate.running.stub.Complete(asking(), metadata=bearer(gate.ops), timeout=5)
+        assert len((await watches[2].read()).events) > 0
+    assert codes == [UNAUTHENTICATED] * 2
+
+
 async def test_other_callers_stay(tmp_path):
     mine, yours = Hold(), Hold()
     scripts: list[list[Any]] = [[Written(), opening(), hold] for hold in (yours, mine)]
@@ -177,7 +198,7 @@ async def test_what_does_not_end_when_it_is_cut_is_cancelled(monkeypatch):
 async def test_nobody_is_looked_at_once_all_have_left():
     looked = asyncio.Event()
 
-    def why(_each: Principal) -> str:
+    def why(_each: Principal, _as_admin: bool) -> str:
         looked.set()
         return ""
 

@@ -135,11 +135,18 @@ def test_a_collector_is_a_host_and_a_port(mistakes, address):
     assert " telemetry.otlp.endpoint: " in mistakes(f'{PROVIDER}[telemetry.otlp]\nendpoint = "{address}"')
 
 
+@pytest.mark.parametrize("insecure", [True, False])
 @pytest.mark.parametrize(
     "address", ["c.test", "c.test:4317", "[::1]:4317", "http://c.test:4317/", "https://c.test"]
 )
-def test_a_collector_may_be_named_without_its_scheme(mistakes, address):
-    assert mistakes(f'{PROVIDER}[telemetry.otlp]\nendpoint = "{address}"') == ""
+def test_a_collector_may_be_named_without_its_scheme_and_not_with_a_wrong_one(mistakes, address, insecure):
+    found = mistakes(
+        f'{PROVIDER}[telemetry.otlp]\nendpoint = "{address}"\ninsecure = {str(insecure).lower()}\n'
+    )
+    scheme, named, _ = address.rpartition("://")
+    agrees = not named or (scheme or address.partition(":")[0]) == ("http" if insecure else "https")
+    assert ("something else than insecure" in found) is not agrees
+    assert bool(found) is not agrees
 
 
 @pytest.mark.parametrize("address", ["https://h:port/", "https://[::1", "https://h:99999"])

@@ -82,7 +82,7 @@ def test_what_is_wrong_is_told(read, text, told):
 @pytest.mark.parametrize(
     ("text", "extra"),
     [
-        ("[telemetry.otlp]\nendpoint = 'http://127.0.0.1:4317'", "otlp"),
+        ("[telemetry.otlp]\nendpoint = '127.0.0.1:4317'", "otlp"),
         ("[telemetry.prometheus]\nlisten = '127.0.0.1:0'", "prometheus"),
     ],
 )

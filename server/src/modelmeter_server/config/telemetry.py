@@ -129,6 +129,9 @@ def _read_otlp(table: Table) -> OtlpSettings:
     )
     if endpoint and not table.checked("endpoint", collector_address(settings), _check_collector):
         settings = OtlpSettings()
+    elif endpoint and collector_address(settings).startswith("http://") is not settings.insecure:
+        fix = "write http:// with insecure = true, or https:// without it"
+        table.mistake("endpoint", "says something else than insecure about TLS", fix)
     table.close()
     return settings
 

@@ -15,8 +15,15 @@ _NAME: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9
 _PORT: Final = re.compile(r"[0-9]{1,5}")
 _FORMS: Final = 'write "host", "host:port" or "[IPv6 address]:port", without a scheme, a path or a wildcard'
 
-# Where clouds hand out a machine's credentials to whoever asks from inside, beside the link-local ones.
-_METADATA: Final = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200", "168.63.129.16")))
+# Where clouds hand out a machine's credentials to whoever asks from inside, beside the link-local ones: those of AWS
+# (of the machine and of its pods), Google, Oracle, Alibaba and Azure.
+_METADATA: Final = tuple(
+    map(
+        ipaddress.ip_network,
+        ("fd00:ec2::/32", "fd20:ce::254", "fd00:c1::a9fe:a9fe", "100.100.100.200", "168.63.129.16"),
+    )
+)
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 class Egress(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,5 +98,14 @@ def is_metadata(address: str) -> bool:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    inner = getattr(found, "ipv4_mapped", None) or found
-    return inner.is_link_local or inner in _METADATA
+    inner = _ipv4_within(found) or found
+    return inner.is_link_local or any(inner in network for network in _METADATA)
+
+
+def _ipv4_within(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """Return the IPv4 address that an IPv6 one leads to: mapped, or by a translator on the way."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return None
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+    return address.ipv4_mapped or address.sixtofour

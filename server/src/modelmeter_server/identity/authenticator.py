@@ -98,10 +98,13 @@ class CallerAuthenticator:
             message += ", or a client certificate with a name that a tenant has"
         raise NotAuthenticated(message)
 
-    def why_ended(self, principal: Principal) -> str:
-        """Say why somebody who was let in would not be let in again, or return nothing."""
-        if principal.tenant.name not in self.tenants:
+    def why_ended(self, principal: Principal, as_admin: bool = False) -> str:
+        """Say why somebody who was let in, `as_admin` or not, would not be let in again, or return nothing."""
+        tenant = self.tenants.get(principal.tenant.name)
+        if tenant is None:
             return "the tenant of this credential is not configured here any more"
+        if as_admin and not tenant.is_admin:
+            return "the tenant of this credential is no admin any more"
         if principal.certificate and self._certificates.get(principal.certificate) != principal.tenant.name:
             return "the name of the certificate stands for this tenant no longer"
         if principal.expires_at is not None and self._now() >= principal.expires_at:

@@ -10,6 +10,7 @@ from modelmeter_server.core.outcomes import Cause, Code, Kind
 from modelmeter_server.engine.plan import Refused
 
 from .identity import current_tenant
+from .stays import stays_as_admin
 
 if TYPE_CHECKING:
     from modelmeter_server.core.errors import Failure
@@ -45,6 +46,7 @@ def acting_for(request: NamesTenant, found: Violations, *, every: bool = False) 
         found.add(
             "tenant", "must be the name of a tenant: up to 64 letters, digits, dots, dashes, underscores"
         )
+    stays_as_admin()
     return request.tenant
 
 

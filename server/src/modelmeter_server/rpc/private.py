@@ -19,6 +19,7 @@ from .gate import Gate, SideDoor
 from .identity import current_principal
 from .listen import ServerTls, TlsFiles, is_loopback, open_addresses
 from .reflection import NAMES, reflection_handlers
+from .server import server_options
 from .services import add_admin
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ class PrivateServer:
         open_services = {CHANNELZ, HEALTH_SERVICE, *NAMES} if self._is_local else set()
         self._server = grpc.aio.server(
             interceptors=[Boundary(), SideDoor(gate, frozenset(open_services))],
-            # Without it the port could be that of another worker.
-            options=[("grpc.so_reuseport", 0)],
+            # The same limits as those of the public one, and no port of another worker.
+            options=server_options(),
         )
         self._server.add_generic_rpc_handlers((_channelz_handlers(),))
         health_pb2_grpc.add_HealthServicer_to_server(health, self._server)

@@ -54,6 +54,10 @@ _LONGEST_MS: Final = 2**31 - 1
 METADATA_BYTES: Final = 16 * 1024
 """Of one RPC, a bearer token among them; a little more is refused at random, and twice as much always."""
 
+MAX_PENDING_RPCS: Final = 10_000
+"""RPCs that have arrived and are not taken up yet. From a thousand on gRPC by itself drops some at random, with
+CANCELLED, from which nobody can tell whether the call ran. What waits is soon served, or refused with a reason."""
+
 QUIET_SECONDS: Final = 0.2
 MOST_QUIET_SECONDS: Final = 2.0
 """Once all calls are settled, callers are told for this long that the server shuts down: until none has come for a
@@ -87,6 +91,8 @@ def server_options(
         ("grpc.max_connection_age_grace_ms", _LONGEST_MS),
         ("grpc.max_metadata_size", METADATA_BYTES),
         ("grpc.absolute_max_metadata_size", 2 * METADATA_BYTES),
+        ("grpc.server.max_pending_requests", MAX_PENDING_RPCS),
+        ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_RPCS),
     ]
 
 

@@ -33,13 +33,15 @@ _log = get_logger(__name__)
 class Stay:
     """One RPC of a caller that was let in."""
 
-    __slots__ = ("_cuts", "ended", "principal", "task")
+    __slots__ = ("_cuts", "as_admin", "ended", "principal", "task")
 
     def __init__(self, principal: Principal, task: asyncio.Task[object]) -> None:
         self.principal = principal
         self.task = task
         self.ended = ""
         """Why its credential is good no longer; empty as long as it is."""
+        self.as_admin = False
+        """Whether it is about what only an admin may see."""
         self._cuts: list[Callable[[str], None]] = []
 
     def on_end(self, cut: Callable[[str], None]) -> None:
@@ -66,6 +68,13 @@ def on_end_of_credential(cut: Callable[[str], None]) -> None:
         stay.on_end(cut)
 
 
+def stays_as_admin() -> None:
+    """Say that this RPC is one of an admin: it ends, too, when its tenant is none any more."""
+    stay = _current.get(None)
+    if stay is not None:
+        stay.as_admin = True
+
+
 def unauthenticated(reason: str) -> Failure:
     """Return the failure of a caller whom nobody vouches for, or no longer."""
     return failure(Kind.REFUSED, f"unauthenticated: {reason}", cause=Cause.LIMIT, code=Code.UNAUTHENTICATED)
@@ -74,8 +83,11 @@ def unauthenticated(reason: str) -> Failure:
 class Stays:
     """Those who stay, by what let them in. Belongs to one event loop."""
 
-    def __init__(self, why_ended: Callable[[Principal], str], interval: float | None = None) -> None:
-        """`why_ended` says why a credential is good no longer, or is empty; it is asked for each once a look."""
+    def __init__(self, why_ended: Callable[[Principal, bool], str], interval: float | None = None) -> None:
+        """`why_ended` says why a credential is good no longer, or is empty; it is asked for each once a look.
+
+        Once more where its tenant has to be an admin, which is the second argument.
+        """
         self._why_ended = why_ended
         self._interval = LOOK_SECONDS if interval is None else interval
         self._stays: dict[Principal, set[Stay]] = {}
@@ -105,12 +117,13 @@ class Stays:
     def look(self) -> None:
         """End every RPC whose credential is good no longer."""
         for principal, stays in list(self._stays.items()):
-            reason = self._why_ended(principal)
-            ending = [stay for stay in stays if not stay.ended] if reason else []
-            if ending:
-                _log.warning("cut", subject=principal.subject, reason=reason, rpcs=len(ending))
-            for stay in ending:
-                stay.end(reason)
+            for as_admin in {stay.as_admin for stay in stays}:
+                reason = self._why_ended(principal, as_admin)
+                ending = [each for each in stays if each.as_admin is as_admin and not each.ended and reason]
+                if ending:
+                    _log.warning("cut", subject=principal.subject, reason=reason, rpcs=len(ending))
+                for stay in ending:
+                    stay.end(reason)
 
     def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
         self._looking = loop.call_later(self._interval, self._look_on, loop)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from modelmeter_server.core.redaction import Redaction
 
     from .observation import Telemetry
+
+# gRPC would go by way of the environment's proxies, which nobody of this deployment has allowed.
+_CHANNEL_OPTIONS: Final[Any] = (("grpc.enable_http_proxy", 0),)
 
 _log = get_logger(__name__)
 
@@ -76,12 +79,17 @@ class Exporters:
         source = resource(exports.service_name, exports.version, f"{os.uname().nodename}:{os.getpid()}")
         url, insecure = exports.otlp_endpoint, exports.otlp_insecure
         if exports.traces:
-            provider = tracer_provider(OTLPSpanExporter(url, insecure), source)
+            provider = tracer_provider(
+                OTLPSpanExporter(url, insecure, channel_options=_CHANNEL_OPTIONS), source
+            )
             telemetry.spans = Spans(provider, redaction, old_names=old_names, version=exports.version)
             self._closing.append(provider.shutdown)
         if exports.metrics:
             pusher = MetricPusher(
-                telemetry.meters, OTLPMetricExporter(url, insecure), source, exports.otlp_interval
+                telemetry.meters,
+                OTLPMetricExporter(url, insecure, channel_options=_CHANNEL_OPTIONS),
+                source,
+                exports.otlp_interval,
             )
             pusher.start()
             self._closing.append(pusher.stop)
