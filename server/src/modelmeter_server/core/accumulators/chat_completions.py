@@ -110,6 +110,8 @@ class ChatCompletionsAccumulator(Accumulator):
         self._is_whole = False
         """Whole without a stop reason: one document, or `[DONE]` of a dialect that never says why it stopped."""
         self._meter = ChatUsage(dialect)
+        self._source: bytes = b""
+        """The last chunk that only the slow path could read: numbers in it may read as null."""
         # Servers write the grammar's default name out, and some a name of their own: every name but `error` is a chunk.
         self._handlers |= {"": self._on_chunk, "message": self._on_chunk}
 
@@ -130,6 +132,7 @@ class ChatCompletionsAccumulator(Accumulator):
                 self._on_done()
                 return
             chunk = _read_chunk(data)
+            self._source = data
         if self._response_id is None or self._model_served is None:
             self._take_head(chunk)
         choices = chunk.choices
@@ -331,7 +334,13 @@ class ChatCompletionsAccumulator(Accumulator):
     def _take_usage(self, chunk: _Chunk, choice: _Choice | None) -> None:
         beside = chunk.x_groq.get("usage") if isinstance(chunk.x_groq, dict) else None
         inside = choice.usage if choice is not None else None
-        changed = self._meter.take(chunk.usage, inside, beside, at_stop=self._reason is not None)
+        changed = self._meter.take(
+            chunk.usage,
+            inside,
+            beside,
+            at_stop=self._reason is not None,
+            source=self._source if self._body is None else self._body,
+        )
         self.usage_changed = self.usage_changed or changed
         # Looked for here alone, so that other chunks do not pay for it: who tells sources tells usage beside them.
         self._tools.take_sources(chunk.search_results, chunk.citations)
