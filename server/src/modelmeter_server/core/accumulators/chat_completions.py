@@ -202,13 +202,13 @@ class ChatCompletionsAccumulator(Accumulator):
                 self._take_delta(delta)
         elif isinstance(choice.message, dict) and not self._has_delta:
             # A server that only pretends to stream sends the whole message in one chunk.
-            self._take_delta(choice.message)
+            self._take_delta(choice.message, is_whole=True)
         if choice.finish_reason:
             self._take_finish(word(choice.finish_reason))
         if choice.error and (error := read_error({"error": choice.error})) is not None:
             self._fail(error)
 
-    def _take_delta(self, delta: dict[str, Any]) -> None:
+    def _take_delta(self, delta: dict[str, Any], *, is_whole: bool = False) -> None:
         content = delta.get("content")
         if content:
             self.generated = True
@@ -219,9 +219,9 @@ class ChatCompletionsAccumulator(Accumulator):
         for name, value in delta.items():
             if value and name not in _ROLE:
                 self.generated = True
-                self._take_member(name, value, delta)
+                self._take_member(name, value, delta, is_whole=is_whole)
 
-    def _take_member(self, name: str, value: Any, delta: dict[str, Any]) -> None:
+    def _take_member(self, name: str, value: Any, delta: dict[str, Any], *, is_whole: bool) -> None:
         fields = self._dialect.reasoning_fields
         if name in fields and isinstance(value, str):
             # Some servers send the same text under two names.
@@ -231,7 +231,7 @@ class ChatCompletionsAccumulator(Accumulator):
         elif name == "tool_calls" and isinstance(value, list):
             for fragment in value:
                 if isinstance(fragment, dict):
-                    self._take_fragment(fragment)
+                    self._take_fragment(fragment, is_whole=is_whole)
         elif name == "function_call" and isinstance(value, dict):
             self._take_fragment({"function": value})
         elif name == "refusal":
@@ -281,8 +281,8 @@ class ChatCompletionsAccumulator(Accumulator):
 
     # Tool calls
 
-    def _take_fragment(self, fragment: dict[str, Any]) -> None:
-        taken = self._calls.take(fragment)
+    def _take_fragment(self, fragment: dict[str, Any], *, is_whole: bool = False) -> None:
+        taken = self._calls.take(fragment, is_whole=is_whole)
         if taken is None:
             return
         call, piece = taken
