@@ -274,6 +274,19 @@ def test_a_key_that_an_error_inside_an_answer_names_hides_its_message_as_401_doe
     assert error.http_status() == 401
 
 
+@pytest.mark.parametrize("shape", ["flat", "wrapped", "wrapped with a status"])
+def test_a_previous_response_that_is_unknown_is_one_refusal_in_every_shape_of_frame(shape: str):
+    code = "previous_response_not_found"
+    frames: dict[str, dict[str, Any]] = {
+        "flat": {"type": "error", "code": code},
+        "wrapped": {"type": "error", "error": {"code": code}},
+        "wrapped with a status": {"type": "error", "status": 400, "error": {"code": code}},
+    }
+    error = read_error(frames[shape])
+    assert error is not None
+    assert (error.http_status(), error.own_code) == (400, code)
+
+
 # Shapes
 
 

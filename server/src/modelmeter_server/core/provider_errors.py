@@ -15,7 +15,7 @@ from .json_text import NotJson, loads_lenient
 from .lenient import word
 from .outcomes import Cause, Code, Kind, Stage
 from .retry_delay import retry_delay
-from .session_frames import CONNECTION_LIMIT
+from .session_frames import CONNECTION_LIMIT, PREVIOUS_NOT_FOUND
 from .text import cut_utf8
 
 if TYPE_CHECKING:
@@ -123,6 +123,8 @@ class ProviderError(msgspec.Struct, frozen=True, kw_only=True):
             return 503  # whatever status it names: nothing is wrong with the turn, another socket takes it (R-W1)
         if self.status is not None:
             return self.status
+        if self.code == PREVIOUS_NOT_FOUND:
+            return 400  # as the frames say that name a status
         # In any of its words: `api_error` with the code `insufficient_quota` is about money.
         if self.is_billing:
             return 402
