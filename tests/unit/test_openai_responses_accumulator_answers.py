@@ -422,3 +422,18 @@ def test_fragments_without_an_index_belong_to_the_item_that_they_name():
     events = [wire.added(0, blank[0]), wire.added(1, blank[1]), *without(pieces, "output_index")]
     outcome = answer(OpenAIResponsesAccumulator(), sse(wire.created(), *events, wire.ended()))
     assert [call.arguments_json for call in outcome.tool_calls] == ['{"at":1}', '{"at":2}']
+
+
+def test_items_that_come_whole_and_without_an_index_are_one_each():
+    for ids in (("m1", "m2"), ("", "")):
+        items = [{**wire.message(text), "id": id} for text, id in zip(("Hel", "lo"), ids, strict=True)]
+        events = without([wire.item_done(0, item) for item in items], "output_index")
+        assert (
+            answer(OpenAIResponsesAccumulator(), sse(wire.created(), *events, wire.ended())).text == "Hello"
+        )
+
+
+@pytest.mark.parametrize("content", ["Hello", [{"type": "text", "text": "Hello"}]])
+def test_text_is_text_however_a_compatible_server_writes_it(content: object):
+    item: Json = {"type": "message", "role": "assistant", "content": content}
+    assert [each.text for each in answers(item)] == ["Hello", "Hello"]

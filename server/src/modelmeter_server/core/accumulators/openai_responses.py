@@ -93,7 +93,7 @@ _read_response = EventDecoder(_ResponseEvent)
 class _Item:
     """One output item while it streams."""
 
-    __slots__ = ("arguments", "call_index", "fields", "is_refusal", "reasoning", "texts")
+    __slots__ = ("arguments", "call_index", "fields", "is_done", "is_refusal", "reasoning", "texts")
 
     def __init__(self) -> None:
         self.fields: dict[str, Any] = {}
@@ -103,6 +103,7 @@ class _Item:
         self.arguments = TextBuffer()
         self.call_index: int | None = None
         self.is_refusal = False
+        self.is_done = False
 
     @property
     def is_commentary(self) -> bool:
@@ -267,9 +268,13 @@ class OpenAIResponsesAccumulator(Accumulator):
             self._end_arguments(item, tool_call(item.fields).arguments_json)
 
     def _place_of(self, item: Any, *, opens: bool) -> int:
-        """Return the index of an item whose event tells none: that of its id, else the next one or the last one."""
+        """Return the index of an item whose event tells none: that of its id, else of the open one, or the next."""
         known = [self._places[id] for id in _ids_of(item) if id in self._places]
-        return known[0] if known else max(self._items, default=-1) + 1 if opens else self._last_place
+        if known:
+            return known[0]
+        last = self._items.get(self._last_place)
+        is_next = opens or last is None or last.is_done
+        return max(self._items, default=-1) + 1 if is_next else self._last_place
 
     def _take_item(self, data: bytes, *, opens: bool) -> _Item:
         event = _read_item(data)
@@ -277,7 +282,7 @@ class OpenAIResponsesAccumulator(Accumulator):
         if index is None:
             index = self._place_of(event.item, opens=opens)
         item = self._item(index, data)
-        self._last_place = index
+        self._last_place, item.is_done = index, not opens
         if len(self._places) < MAX_PARTS:
             self._places.update((id, index) for id in _ids_of(event.item))
         if not isinstance(event.item, dict) or not self._has_room_for(parts_in(event.item)):
