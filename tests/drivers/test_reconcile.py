@@ -97,6 +97,15 @@ async def test_openrouter_is_asked_by_generation_id_and_tells_money():
     assert (told.nano_units, told.certainty) == (1_500_000, Certainty.EXACT)
 
 
+@pytest.mark.parametrize(("behind", "nanos"), [(0.03, 31_500_000), (None, None)])
+async def test_openrouters_fee_for_an_own_key_is_not_the_whole_cost(behind: float | None, nanos: int | None):
+    record = {"data": {**GENERATION["data"], "is_byok": True, "upstream_inference_cost": behind}}
+    call = EndedCall(model="m", response_id="gen-1", recoverable=False)
+    async with answering(200, json.dumps(record).encode()) as (url, _):
+        told = await ask(f"{url}/api/v1", call, kind="chat_completions", dialect="openrouter")
+    assert told.nano_units == nanos
+
+
 @pytest.mark.parametrize(
     ("status", "kind"),
     [(429, Kind.RATE_LIMITED), (500, Kind.UNREACHABLE), (401, Kind.REFUSED), (302, Kind.REFUSED)],

@@ -311,6 +311,11 @@ ENDS: dict[str, tuple[Reply, ErrorKind, Certainty]] = {
         ErrorKind.INTERRUPTED,
         Certainty.EXACT,
     ),
+    "an event stream": (
+        Reply(chunks=[b'data: {"object": "list", "data": []}\n\n']),
+        ErrorKind.UNACCOUNTED,
+        Certainty.UNKNOWN,
+    ),
     "silence": (Reply(silent=True, end="stall"), ErrorKind.UNAVAILABLE, Certainty.UNKNOWN),
     "a reset without an answer": (Reply(silent=True, end="reset"), ErrorKind.UNAVAILABLE, Certainty.UNKNOWN),
     "a page of a proxy": (

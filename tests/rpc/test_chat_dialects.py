@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 import modelmeter
 from modelmeter_server.app import running
 from modelmeter_server.config import load
@@ -20,7 +22,7 @@ listen = "127.0.0.1:0"
 kind = "chat_completions"
 base_url = "{url}/gateway/v1"
 api_key_env = "KEY"
-timeouts = {{ idle = 20, tail = 0.2 }}
+timeouts = {{ idle = {idle}, tail = 0.2 }}
 dialect = {{ base = "compatible", auth_header = "api-key", api_version = "2026-01-01", no_finish_reason = true }}
 [models.m]
 provider = "own"
@@ -28,9 +30,9 @@ model = "house"
 """
 
 
-async def answer_of(folder: Path, provider: FaultServer) -> modelmeter.Completion:
+async def answer_of(folder: Path, provider: FaultServer, *, idle: float = 20) -> modelmeter.Completion:
     file = folder / "m.toml"
-    file.write_text(CONFIG.format(url=provider.url))
+    file.write_text(CONFIG.format(url=provider.url, idle=idle))
     async with (
         running(load(file, {"KEY": "sk-1"})) as addresses,
         modelmeter.AsyncClient(addresses[0]) as client,
@@ -62,3 +64,14 @@ async def test_silence_after_the_finish_is_waited_for_no_longer_than_the_tail(tm
     )
     assert not completion.usage.told
     assert time.monotonic() - begun < 15
+
+
+async def test_what_goes_on_after_a_stop_reason_has_its_time_again(tmp_path):
+    """The tail's 0.2 s would end it early, as a completion that is none."""
+    goes_on = [sse(wire.text("Hel"), wire.finish()), sse(wire.text("lo"))]
+    begun = time.monotonic()
+    async with FaultServer(Reply(headers=STREAM, chunks=goes_on, end="stall")) as provider:
+        with pytest.raises(modelmeter.UnaccountedError) as caught:
+            await answer_of(tmp_path, provider, idle=2)
+    assert caught.value.cause.name == "IDLE_TIMEOUT"
+    assert time.monotonic() - begun > 1.5

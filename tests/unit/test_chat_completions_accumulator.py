@@ -11,7 +11,7 @@ from modelmeter_server.core.accumulators.accumulator import MAX_PARTS
 from modelmeter_server.core.answers import Finish
 from modelmeter_server.core.outcomes import Certainty, Kind
 from tests.support import chat_events as wire
-from tests.support.wire_bytes import Json, answer, failed, frame, joined_calls, joined_text, read, sse
+from tests.support.wire_bytes import Json, answer, body, failed, frame, joined_calls, joined_text, read, sse
 
 
 def calls_of(*chunks: Json) -> list[tuple[str, str, str]]:
@@ -67,6 +67,34 @@ def test_a_new_id_with_a_name_opens_a_call_even_at_a_used_index():
 def test_calls_that_are_all_numbered_0_and_have_no_id_are_told_apart_by_their_names():
     chunks = [wire.fragment(index=0, id="", name=name, arguments="{}") for name in ("look", "find")]
     assert calls_of(*chunks) == [("", "look", "{}"), ("", "find", "{}")]
+
+
+def test_whole_calls_without_ids_are_told_apart_by_where_their_arguments_begin():
+    """Gemini's compatible endpoint: one tool twice in one turn, no id, and every call numbered 0."""
+    paris, rome = '{"city": "Paris"}', '{"city": "Rome"}'
+    for extra in ({"index": 0}, {}, {"index": 0, "id": ""}):
+        told = [{**extra, "function": {"name": "look", "arguments": each}} for each in (paris, rome)]
+        for events in ([wire.said(tool_calls=told)], [wire.said(tool_calls=[each]) for each in told]):
+            accumulator = ChatCompletionsAccumulator(deltas=True)
+            outcome = answer(accumulator, sse(*events, *wire.ended("tool_calls")))
+            assert [call.arguments_json for call in outcome.tool_calls] == [paris, rome]
+            assert [arguments for _, _, arguments in joined_calls(accumulator.drain())] == [paris, rome]
+    pieces = [wire.fragment(index=0, name="look", arguments=piece) for piece in ('{"a": ', '{"b": 1}', "}")]
+    (call,) = answer(ChatCompletionsAccumulator(), sse(*pieces, *wire.ended("tool_calls"))).tool_calls
+    assert call.arguments_json == '{"a": {"b": 1}}'
+
+
+@pytest.mark.parametrize("id", [{}, {"id": ""}, {"id": "call_1"}, {"id": None}])
+def test_calls_of_a_whole_message_are_no_fragments_of_each_other(id: Json):
+    texts = ['{"at": 1}', '{"at": 1}', '{"at": 2}', ""]
+    calls = [{**id, "type": "function", "function": {"name": "look", "arguments": text}} for text in texts]
+    message = {"role": "assistant", "content": None, "tool_calls": calls}
+    for data in (
+        body(wire.document(message, reason="tool_calls")),
+        sse({"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}, wire.usage()),
+    ):
+        outcome = answer(ChatCompletionsAccumulator(), data)
+        assert [call.arguments_json for call in outcome.tool_calls] == [*texts[:3], "{}"]
 
 
 def test_a_missing_index_means_the_current_call():

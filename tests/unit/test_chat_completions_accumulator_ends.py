@@ -42,6 +42,45 @@ def test_only_the_tail_is_waited_for_after_finish_reason_and_nothing_after_done(
     assert isinstance(accumulator.finish(ending(End.RESET)), Answer)
 
 
+@pytest.mark.parametrize(
+    "more",
+    [wire.text(" you"), wire.said(reasoning="hm"), wire.fragment(index=0, id="c", name="f", arguments="{}")],
+)
+def test_a_stop_reason_is_no_end_of_what_goes_on_after_it(more: object):
+    early = [*TEXT, wire.finish("stop", usage=wire.USAGE), more]
+    for end in (End.RESET, SILENCE):
+        cut = failed(ChatCompletionsAccumulator(), sse(*early), end)
+        assert (cut.kind, cut.certainty) == (Kind.INTERRUPTED, Certainty.AT_LEAST)
+        for tail in ([wire.finish()], [wire.usage({**wire.USAGE, "completion_tokens": 9})], [wire.DONE]):
+            assert isinstance(read(ChatCompletionsAccumulator(), sse(*early, *tail), end), Answer)
+    whole = answer(ChatCompletionsAccumulator(), sse(*early))
+    assert whole.certainty is Certainty.AT_LEAST
+    told = answer(ChatCompletionsAccumulator(), sse(*early, wire.finish("stop", usage=wire.USAGE)))
+    assert told.certainty is Certainty.EXACT
+
+
+def test_what_goes_on_is_not_hurried_by_the_timeout_of_a_tail():
+    accumulator = ChatCompletionsAccumulator()
+    waits = []
+    for event in (wire.finish(), wire.said(role="assistant", content=""), wire.text("a"), wire.finish()):
+        accumulator.feed(sse(event))
+        waits.append(accumulator.awaits_tail)
+    assert waits == [True, True, False, True]
+
+
+@pytest.mark.parametrize("end", [End.CLEAN, End.RESET])
+@pytest.mark.parametrize("tail", [[], [wire.finish()], [wire.finish(), wire.DONE]])
+def test_groqs_word_for_a_stream_that_it_stopped_is_an_error(tail: list[object], end: End):
+    stopped = wire.chunk(x_groq={"id": "req_1", "error": "over capacity", "usage": wire.USAGE})
+    outcome = failed(ChatCompletionsAccumulator(), sse(*TEXT, *tail[:1], stopped, *tail[1:]), end)
+    certainty = Certainty.EXACT if tail else Certainty.AT_LEAST
+    assert (outcome.kind, outcome.cause, outcome.certainty) == (Kind.INTERRUPTED, Cause.PROVIDER, certainty)
+    first = failed(ChatCompletionsAccumulator(), sse(wire.chunk(x_groq={"error": "over capacity"})), end)
+    assert first.kind is Kind.UNAVAILABLE
+    document = body(wire.document(x_groq={"id": "req_1", "error": "over capacity"}))
+    assert failed(ChatCompletionsAccumulator(), document).kind is Kind.INTERRUPTED
+
+
 @pytest.mark.parametrize("end", [End.CLEAN, End.RESET])
 def test_done_alone_proves_nothing(end: End):
     outcome = failed(ChatCompletionsAccumulator(), sse(*TEXT, wire.DONE), end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from modelmeter_server.core.pricing import CostSource
 from modelmeter_server.core.usage import Usage
 from tests.support import chat_events as wire
 from tests.support.accumulator_laws import figures
-from tests.support.wire_bytes import Json, answer, sse
+from tests.support.wire_bytes import Json, answer, body, sse
 
 counts = st.integers(0, 1000)
 
@@ -91,10 +92,47 @@ def test_an_odd_count_never_costs_the_other(odd: object):
         {"prompt_tokens_details": {"cached_tokens": 7}},
         {"prompt_cache_hit_tokens": 7, "prompt_cache_miss_tokens": 23},
         {"cached_tokens": 7},
+        {"cache_read_input_tokens": 7},
     ],
 )
 def test_a_cache_read_is_found_wherever_a_server_puts_it(fields: Json):
     assert figures(told(both(30, 8, **fields))) == (30, 8, 7, None, None)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"prompt_tokens_details": {"cache_write_tokens": 6}},
+        {"prompt_tokens_details": {"cache_creation_tokens": 6}},
+        {"cache_creation_input_tokens": 6},
+        {"prompt_tokens_details": {"cache_write_tokens": 6}, "cache_creation_input_tokens": 5},
+    ],
+)
+def test_a_cache_write_is_found_wherever_a_server_puts_it(fields: Json):
+    assert figures(told(both(30, 8, **fields))) == (30, 8, None, 6, None)
+
+
+@pytest.mark.parametrize("literal", ["1e999", "-1e+999", "NaN", "Infinity", "-Infinity", "9" * 400 + ".5"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda usage: sse(wire.text("Hi"), wire.finish(), wire.usage(usage), wire.DONE),
+        lambda usage: sse(wire.text("Hi"), wire.finish(x_groq={"usage": usage}), wire.DONE),
+        lambda usage: sse(wire.text("Hi"), wire.chunk(wire.choice({}, "stop", usage=usage)), wire.DONE),
+        lambda usage: body(wire.document(figures=usage)),
+    ],
+)
+def test_a_count_that_no_double_holds_never_costs_the_other(make: Callable[[Json], bytes], literal: str):
+    for usage, kept in ((both("odd", 8), (None, 8)), (both(30, "odd"), (30, None))):
+        outcome = answer(ChatCompletionsAccumulator(), make(usage).replace(b'"odd"', literal.encode()))
+        assert outcome.usage is not None
+        assert (outcome.usage.input_tokens, outcome.usage.output_tokens) == kept
+        assert outcome.certainty is Certainty.AT_LEAST
+
+
+def test_a_null_beside_an_odd_count_is_still_a_partial_object():
+    data = sse(wire.text("Hi"), wire.finish(), wire.usage(both("odd", None))).replace(b'"odd"', b"NaN")
+    assert answer(ChatCompletionsAccumulator(), data).usage is None
 
 
 def test_reasoning_beside_the_completion_is_added_where_the_total_says_so():
@@ -166,6 +204,10 @@ def test_zeros_alone_are_no_usage_seen():
         ({"cost": 0.001156}, 1_156_000),
         ({"cost": {"total_cost": 0.00937, "request_cost": 0.005}}, 9_370_000),
         ({"cost_in_usd_ticks": 3155600}, 315_560),
+        ({"cost": 0.95, "is_byok": True, "cost_details": {"upstream_inference_cost": 19}}, 19_950_000_000),
+        ({"cost": 0, "is_byok": True, "cost_details": {"upstream_inference_cost": 0.002}}, 2_000_000),
+        ({"cost": 0.5, "is_byok": False, "cost_details": {"upstream_inference_cost": 0.5}}, 500_000_000),
+        ({"cost": 0.5, "cost_details": {"upstream_inference_cost": None}}, 500_000_000),
     ],
 )
 def test_the_providers_own_cost_is_reported(fields: Json, nanos: int):
@@ -173,6 +215,14 @@ def test_the_providers_own_cost_is_reported(fields: Json, nanos: int):
     assert outcome.cost is not None
     assert (outcome.cost.nano_units, outcome.cost.source) == (nanos, CostSource.PROVIDER)
     assert outcome.cost.certainty is Certainty.EXACT
+
+
+@pytest.mark.parametrize(
+    "details", [None, {}, {"upstream_inference_cost": None}, {"upstream_inference_cost": -1}]
+)
+def test_the_fee_for_an_own_key_is_not_the_cost(details: object):
+    usage = {**wire.USAGE, "cost": 0.00001, "is_byok": True, "cost_details": details}
+    assert answer(ChatCompletionsAccumulator(), wire.stream("Hi", figures=usage)).cost is None
 
 
 def test_searches_that_are_billed_apiece_are_counted():

@@ -376,3 +376,65 @@ def test_arguments_that_come_before_their_call_is_announced_are_streamed_with_it
     announced = wire.added(0, wire.call(FORCED_TOOL, ""))
     forced.feed(sse(wire.arguments(0, CITY[:5]), announced, announced, wire.arguments(0, CITY[5:])))
     assert joined_text(forced.drain()) == CITY
+
+
+def without(events: list[Json], *names: str) -> list[Json]:
+    """Return the events without some of their members."""
+    return [{name: value for name, value in event.items() if name not in names} for event in events]
+
+
+def items_of_llamacpp() -> list[Json]:
+    """Return the events of a server that tells no index and names items by the id of their call."""
+    calls = [wire.call("look", '{"at":1}', "fc_a"), wire.call("look", '{"at":2}', "fc_b")]
+    events: list[Json] = [
+        wire.added(0, {"type": "reasoning", "id": "rs_1", "summary": []}),
+        {**wire.event("reasoning_text.delta"), "item_id": "rs_1", "delta": "hm"},
+        wire.added(1, {"type": "message", "id": "msg_1", "role": "assistant", "content": []}),
+        {**wire.text(1, "Hello"), "item_id": "msg_1"},
+    ]
+    for index, call in enumerate(calls):
+        blank = {"type": "function_call", "call_id": call["call_id"], "name": "look", "arguments": ""}
+        events.append(wire.added(2 + index, blank))
+    for index, call in reversed([*enumerate(calls)]):
+        events.append({**wire.arguments(2 + index, call["arguments"]), "item_id": call["call_id"]})
+    events += [wire.item_done(2 + index, call) for index, call in enumerate(calls)]
+    return without(events, "output_index", "content_index")
+
+
+@pytest.mark.parametrize("is_told_again", [True, False])
+def test_items_without_an_index_are_told_apart_by_their_ids(is_told_again: bool):
+    calls = [wire.call("look", '{"at":1}', "fc_a"), wire.call("look", '{"at":2}', "fc_b")]
+    output = [wire.reasoning("hm"), wire.message("Hello"), *calls] if is_told_again else []
+    accumulator = OpenAIResponsesAccumulator(deltas=True)
+    outcome = answer(accumulator, sse(wire.created(), *items_of_llamacpp(), wire.ended(*output)))
+    deltas = accumulator.drain()
+    assert [(call.id, call.arguments_json) for call in outcome.tool_calls] == [
+        ("fc_a", '{"at":1}'),
+        ("fc_b", '{"at":2}'),
+    ]
+    assert joined_calls(deltas) == [(call.id, call.name, call.arguments_json) for call in outcome.tool_calls]
+    assert joined_text(deltas) == outcome.text == "Hello"
+
+
+def test_fragments_without_an_index_belong_to_the_item_that_they_name():
+    calls = [wire.call("look", '{"at":1}', "c1"), wire.call("look", '{"at":2}', "c2")]
+    blank = [{**call, "id": f"fc_{index}", "arguments": ""} for index, call in enumerate(calls)]
+    pieces = [{**wire.arguments(0, call["arguments"]), "item_id": f"fc_{i}"} for i, call in enumerate(calls)]
+    events = [wire.added(0, blank[0]), wire.added(1, blank[1]), *without(pieces, "output_index")]
+    outcome = answer(OpenAIResponsesAccumulator(), sse(wire.created(), *events, wire.ended()))
+    assert [call.arguments_json for call in outcome.tool_calls] == ['{"at":1}', '{"at":2}']
+
+
+def test_items_that_come_whole_and_without_an_index_are_one_each():
+    for ids in (("m1", "m2"), ("", "")):
+        items = [{**wire.message(text), "id": id} for text, id in zip(("Hel", "lo"), ids, strict=True)]
+        events = without([wire.item_done(0, item) for item in items], "output_index")
+        assert (
+            answer(OpenAIResponsesAccumulator(), sse(wire.created(), *events, wire.ended())).text == "Hello"
+        )
+
+
+@pytest.mark.parametrize("content", ["Hello", [{"type": "text", "text": "Hello"}]])
+def test_text_is_text_however_a_compatible_server_writes_it(content: object):
+    item: Json = {"type": "message", "role": "assistant", "content": content}
+    assert [each.text for each in answers(item)] == ["Hello", "Hello"]

@@ -79,6 +79,16 @@ def test_a_counter_that_no_double_holds_never_costs_the_other(make: Callable[[],
     assert outcome.certainty is Certainty.AT_LEAST
 
 
+def test_zeros_after_more_say_nothing_as_in_every_format():
+    early = wire.event("in_progress", response=wire.response(status="in_progress", usage=wire.USAGE))
+    zeros = {"input_tokens": 0, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 0}
+    data = sse(early, *wire.text_events(0, "Hello"), wire.ended(wire.message("Hello"), usage=zeros))
+    kept = answer(OpenAIResponsesAccumulator(), data)
+    assert kept.usage is not None
+    assert (kept.usage.input_tokens, kept.usage.cache_read_tokens, kept.usage.output_tokens) == (30, 10, 8)
+    assert kept.certainty is Certainty.AT_LEAST
+
+
 def test_a_null_beside_an_odd_counter_is_still_a_partial_object():
     data = wire.stream('"output_tokens": 1e999', usage={"input_tokens": "odd", "output_tokens": None})
     assert answer(OpenAIResponsesAccumulator(), data.replace(b'"odd"', b"1e999")).usage is None

@@ -127,6 +127,14 @@ BILLING = [
     "quota_exceeded",
     "ServiceQuotaExceededException",
     "ramp_limit_exceeded",
+    "exceeded_current_quota_error",
+    "insufficient_balance",
+    "insufficient_credits",
+    "insufficient_funds",
+    "credit_limit",
+    "payment_required",
+    "budget_exceeded",
+    "Arrearage",
 ]
 
 
@@ -219,6 +227,13 @@ def test_a_number_decides_before_the_type(number: object):
         {"error": {"code": number, "type": "invalid_request_error"}},
         {"error": {"status": number, "type": "invalid_request_error"}},
         {"status": number, "error": {"type": "invalid_request_error"}},
+        {"status_code": number, "error": {"type": "invalid_request_error"}},
+        {"code": number, "error": {"type": "invalid_request_error"}},
+        {"code": number, "error": "text"},
+        {"error_code": number, "error_type": "invalid_request_error"},
+        {"error_code": number, "error_message": "text"},
+        {"error": {"error": {"type": "invalid_request_error"}}, "statusCode": number},
+        [{"error": {"code": number, "type": "invalid_request_error"}}],
     ):
         error = read_error(document)
         assert error is not None
@@ -230,6 +245,46 @@ def test_a_number_that_is_no_error_status_decides_nothing(number: object):
     error = read_error({"error": {"code": number, "type": "overloaded_error"}})
     assert error is not None
     assert (error.status, error.http_status()) == (None, 529)
+
+
+TELLING = [
+    ("server_error", "rate_limit_exceeded", Kind.RATE_LIMITED),
+    ("invalid_request_error", "rate_limit_exceeded", Kind.RATE_LIMITED),
+    ("api_error", "overloaded", Kind.RATE_LIMITED),
+    ("invalid_request_error", "invalid_api_key", Kind.REFUSED),
+    ("server_error", "invalid_api_key", Kind.REFUSED),
+    ("rate_limit_error", "invalid_request", Kind.RATE_LIMITED),
+    ("invalid_request_error", "model_not_found", Kind.REFUSED),
+    ("server_error", "vector_store_timeout", Kind.UNAVAILABLE),
+]
+
+
+@pytest.mark.parametrize(("type", "code", "kind"), TELLING)
+def test_a_throttle_or_a_key_is_seen_in_whichever_word_names_it(type: str, code: str, kind: Kind):
+    error = read_error({"error": {"type": type, "code": code}})
+    assert error is not None
+    assert kind_by_status(error.http_status(), error) is kind
+
+
+def test_a_key_that_an_error_inside_an_answer_names_hides_its_message_as_401_does():
+    error = read_error(
+        {"error": {"type": "invalid_request_error", "code": "invalid_api_key", "message": "sk"}}
+    )
+    assert error is not None
+    assert error.http_status() == 401
+
+
+@pytest.mark.parametrize("shape", ["flat", "wrapped", "wrapped with a status"])
+def test_a_previous_response_that_is_unknown_is_one_refusal_in_every_shape_of_frame(shape: str):
+    code = "previous_response_not_found"
+    frames: dict[str, dict[str, Any]] = {
+        "flat": {"type": "error", "code": code},
+        "wrapped": {"type": "error", "error": {"code": code}},
+        "wrapped with a status": {"type": "error", "status": 400, "error": {"code": code}},
+    }
+    error = read_error(frames[shape])
+    assert error is not None
+    assert (error.http_status(), error.own_code) == (400, code)
 
 
 # Shapes
@@ -245,6 +300,17 @@ SHAPES: list[tuple[object, str, str]] = [
     ({"object": "error", "message": "m", "type": "t", "code": 1}, "t", "m"),
     ({"error_type": "t", "error_message": "m"}, "t", "m"),
     ({"error_message": "m"}, "error", "m"),
+    ({"error": "m", "error_type": "t"}, "t", "m"),
+    ({"error": "m", "error_type": "t", "code": "c"}, "c", "m"),
+    ({"error": "m", "type": "overloaded_error"}, "overloaded_error", "m"),
+    ({"error": "m", "type": "error"}, "error", "m"),
+    ({"error": {"message": "m"}, "type": "response.failed"}, "error", "m"),
+    ({"error": {"message": "m"}, "code": "c"}, "c", "m"),
+    ({"error": {"message": "m", "type": "t"}, "code": "c"}, "t", "m"),
+    ({"error": {"message": "m"}, "error_code": "c"}, "c", "m"),
+    ({"error": {"type": "error", "error": {"type": "t", "message": "m"}}}, "t", "m"),
+    ([{"error": {"type": "t", "message": "m"}}], "t", "m"),
+    ([{"error": "m"}, 5], "error", "m"),
     ({"error": {}}, "error", ""),
     ({"error": {"message": ["a"], "type": 5, "code": {}}}, "error", ""),
 ]
@@ -258,7 +324,21 @@ def test_shapes_of_errors(document: object, code: str, message: str):
 
 
 @pytest.mark.parametrize(
-    "document", [None, [], "error", 5, {}, {"error": None}, {"error": ""}, {"error": []}, {"type": "x"}]
+    "document",
+    [
+        None,
+        [],
+        [[]],
+        [5],
+        [{"a": 1}],
+        "error",
+        5,
+        {},
+        {"error": None},
+        {"error": ""},
+        {"error": []},
+        {"type": "x"},
+    ],
 )
 def test_what_is_no_error(document: object):
     assert read_error(document) is None

@@ -10,6 +10,7 @@ from modelmeter_server.core.bare_document import DOCUMENT_LIMIT
 from modelmeter_server.core.sse import SseEvent, SseSplitter
 
 ERROR = b'{"error": {"type": "server_error", "message": "m"}}'
+ARRAY = b'[{\n  "error": {\n    "code": 503,\n    "message": "m"\n  }\n}\n]'
 PRETTY = b'{\n  "error": {\n    "data": "x",\n    "message": "m"\n  }\n}'
 
 
@@ -72,7 +73,9 @@ def test_other_text_after_the_word_error_is_an_unknown_field():
     assert read(b"error: null\nerror: words\nerror:\nerror\nerrors: {}\n\n") == []
 
 
-@pytest.mark.parametrize("document", [ERROR, PRETTY, ERROR + b" ", PRETTY.replace(b"\n", b"\r\n")])
+@pytest.mark.parametrize(
+    "document", [ERROR, PRETTY, ERROR + b" ", PRETTY.replace(b"\n", b"\r\n"), ARRAY, b"[" + ERROR + b"]"]
+)
 @pytest.mark.parametrize("before", [b"", b": connected\n\n", b"data: 1\n\n"])
 @pytest.mark.parametrize("after", [b"", b"\n", b"\r\n\r\n"])
 @pytest.mark.parametrize("clean", [True, False])
@@ -97,7 +100,19 @@ def test_an_error_may_be_a_string_or_be_named_by_other_members(document: bytes):
 
 
 @pytest.mark.parametrize(
-    "text", [b"{}", b'{"error": null}', b'{"error": ""}', b'{"a": 1}', b'{"error": {', b"{error: 1}", b"[1]"]
+    "text",
+    [
+        b"{}",
+        b'{"error": null}',
+        b'{"error": ""}',
+        b'{"a": 1}',
+        b'{"error": {',
+        b"{error: 1}",
+        b"[1]",
+        b"[]",
+        b"[DONE]",
+        b"[{}]",
+    ],
 )
 def test_a_document_that_tells_no_error_is_ignored(text: bytes):
     assert read(text + b"\n\ndata: 1\n\n") == [SseEvent("", b"1")]

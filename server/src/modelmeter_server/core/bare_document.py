@@ -1,7 +1,7 @@
 """A JSON document in an event stream that belongs to no event (R-E5).
 
-Front ends write their failure straight into the body, on one line or pretty-printed over several. Whatever is no
-error is nobody's business and ignored.
+Front ends write their failure straight into the body, on one line or pretty-printed over several, and Google's in an
+array. Whatever is no error is nobody's business and ignored.
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ from modelmeter_server.core.json_text import NotJson, loads_lenient
 DOCUMENT_LIMIT: Final = 1024 * 1024
 """Bytes that are gathered: the limit of an HTTP error body. A longer document is ignored."""
 
+_CLOSERS: Final = {b"{": b"}", b"[": b"]"}
+
 _PARSE_ATTEMPTS: Final = 8  # a document of a million closing braces must not be parsed a million times
+
+
+def may_begin(line: bytes) -> bool:
+    """Tell whether a line may be the first of a document."""
+    return line[:1] in _CLOSERS
 
 
 class BareDocument:
@@ -39,7 +46,8 @@ class BareDocument:
         if not first:
             self._text += b"\n"
         self._text += line
-        may_be_whole = line.rstrip()[-1:] == b"}" if first else line[:1] == b"}"
+        closer = _CLOSERS.get(bytes(self._text[:1]), b"}")
+        may_be_whole = line.rstrip()[-1:] == closer if first else line[:1] == closer
         if not may_be_whole or self._attempts == _PARSE_ATTEMPTS:
             return False
         self._attempts += 1
@@ -56,9 +64,10 @@ class BareDocument:
 
     def is_error(self) -> bool:
         """Tell whether the document is whole and tells an error."""
-        if not self.is_whole() or not isinstance(self._value, dict):
+        if not self.is_whole():
             return False
-        return self.marked or _names_an_error(self._value)
+        value = self._value[0] if isinstance(self._value, list) and self._value else self._value
+        return isinstance(value, dict) and (self.marked or _names_an_error(value))
 
     def text(self) -> bytes:
         """Return the lines joined by LF; empty if they were more than `DOCUMENT_LIMIT`."""

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 from .counters import counter, saturating_add
 from .lenient import word
 from .usage import Usage
-from .usage_meter import RunningTotals, part_of, reported_nanos
+from .usage_meter import RunningTotals, are_odd, part_of, reported_nanos
 
 if TYPE_CHECKING:
     from .dialects import Dialect
 
 _INPUT: Final = "input"
 _OUTPUT: Final = "output"
+_COUNTS: Final = ("prompt_tokens", "completion_tokens")
 _IN_PROMPT: Final = "prompt_tokens_details"
 _IN_COMPLETION: Final = "completion_tokens_details"
 _INPUT_PARTS: Final = ("read", "write", "input_audio", "input_image")
@@ -48,9 +49,12 @@ class ChatUsage:
         """Say whether the output was told together with the stop reason or after it."""
         return self._totals.output_is_final
 
-    def take(self, *places: object, at_stop: bool) -> bool:
-        """Take the first usage object with both counts; return whether a figure became another one."""
-        usage = next((each for each in places if _is_whole(each)), None)
+    def take(self, *places: object, at_stop: bool, source: bytes | bytearray = b"") -> bool:
+        """Take the first usage object with both counts; return whether a figure became another one.
+
+        `source` is the JSON text that told them, where a number in it may read as null.
+        """
+        usage = next((each for each in places if _is_whole(each, source)), None)
         if not isinstance(usage, Mapping):
             return False
         self.raw = usage
@@ -112,7 +116,7 @@ def billed(usage: Mapping[str, Any], *, hidden_output: bool) -> dict[str, int | 
         _INPUT: None if prompt is None else saturating_add(prompt, beside_input),
         _OUTPUT: None if completion is None else saturating_add(completion, beside_output),
         "read": _cache_read(usage),
-        "write": part_of(usage, _IN_PROMPT, "cache_write_tokens"),
+        "write": _cache_write(usage),
         "input_audio": audio,
         "input_image": part_of(usage, _IN_PROMPT, "image_tokens"),
         "reasoning": reasoning,
@@ -121,20 +125,33 @@ def billed(usage: Mapping[str, Any], *, hidden_output: bool) -> dict[str, int | 
     }
 
 
-def _is_whole(usage: object) -> bool:
+def _is_whole(usage: object, source: bytes | bytearray) -> bool:
     """Say whether both counts are there; an odd one is, and must not cost the other (R-U7)."""
     if not isinstance(usage, Mapping):
         return False
-    counts = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    return None not in counts and any(counter(each) is not None for each in counts)
+    silent = [name for name in _COUNTS if usage.get(name) is None]
+    if silent and not (source and are_odd(silent, source)):
+        return False
+    return any(counter(usage.get(name)) is not None for name in _COUNTS)
 
 
 def _cache_read(usage: Mapping[str, Any]) -> int | None:
-    """Read cached input: where OpenAI tells it, DeepSeek's hits, or the top level (Together)."""
+    """Read cached input: where OpenAI tells it, DeepSeek's hits, the top level (Together), or by Anthropic's name."""
     places = (
         part_of(usage, _IN_PROMPT, "cached_tokens"),
         counter(usage.get("prompt_cache_hit_tokens")),
         counter(usage.get("cached_tokens")),
+        counter(usage.get("cache_read_input_tokens")),
+    )
+    return next((told for told in places if told is not None), None)
+
+
+def _cache_write(usage: Mapping[str, Any]) -> int | None:
+    """Read what was written to a cache: where OpenAI tells it, or where LiteLLM does for Anthropic's models."""
+    places = (
+        part_of(usage, _IN_PROMPT, "cache_write_tokens"),
+        part_of(usage, _IN_PROMPT, "cache_creation_tokens"),
+        counter(usage.get("cache_creation_input_tokens")),
     )
     return next((told for told in places if told is not None), None)
 

@@ -15,7 +15,7 @@ from .json_text import NotJson, loads_lenient
 from .lenient import word
 from .outcomes import Cause, Code, Kind, Stage
 from .retry_delay import retry_delay
-from .session_frames import CONNECTION_LIMIT
+from .session_frames import CONNECTION_LIMIT, PREVIOUS_NOT_FOUND
 from .text import cut_utf8
 
 if TYPE_CHECKING:
@@ -30,10 +30,26 @@ _CODE_BYTES = 64
 _MESSAGE_STATUSES = frozenset((400, 404, 413, 422))
 
 # `ramp_limit_exceeded` is a cap of the contract that Anthropic tells as a 429 without a delay.
-_BILLING = ("insufficientquota", "creditbalance", "billing", "spendlimit", "ramplimit")
-_QUOTA = ("quotaexceeded", "exceededquota", "quotaexhausted", "outofquota")
+_BILLING = (
+    "insufficientquota",
+    "creditbalance",
+    "billing",
+    "spendlimit",
+    "ramplimit",
+    "insufficientbalance",  # Z.ai, MiniMax
+    "insufficientcredit",
+    "insufficientfund",
+    "creditlimit",  # Together
+    "paymentrequired",
+    "budgetexceeded",  # LiteLLM
+    "arrear",  # Alibaba
+)
+_QUOTA = ("quotaexceeded", "exceededquota", "exceededcurrentquota", "quotaexhausted", "outofquota")
 _CREDENTIAL = ("apikey", "authentication", "unauthenticated", "unauthorized")
 _THROTTLED = ("ratelimit", "throttl", "resourceexhausted", "toomanyrequests", "slowdown")
+_NUMBERS = ("code", "status", "status_code", "statusCode", "raw_status_code", "error_code")
+"""Members that may hold the HTTP status: `status_code` is Groq's, `statusCode` Azure's gateway's, `raw_status_code`
+Mistral's."""
 _CODE_KEYS = ("reason", "error_code", "code", "type")
 """Members of an error's details that hold a code. Others hold links, names and ids, which decide nothing."""
 
@@ -61,6 +77,8 @@ _CODE_BY_STATUS = {
     404: Code.NOT_FOUND,
 }
 _RATE_LIMITED = frozenset((429, 498, 529))
+_TELLING = frozenset((401, 429, 529))
+"""Statuses that a word says in whichever place it stands: no other word beside it makes it mean less."""
 _UNAVAILABLE = frozenset((408, 424, 425, 499))
 
 
@@ -105,14 +123,14 @@ class ProviderError(msgspec.Struct, frozen=True, kw_only=True):
             return 503  # whatever status it names: nothing is wrong with the turn, another socket takes it (R-W1)
         if self.status is not None:
             return self.status
+        if self.code == PREVIOUS_NOT_FOUND:
+            return 400  # as the frames say that name a status
         # In any of its words: `api_error` with the code `insufficient_quota` is about money.
         if self.is_billing:
             return 402
-        for each in self._words:
-            for parts, status in _STATUS_BY_TYPE:
-                if _has(each, parts):
-                    return status
-        return 500
+        told = [status for each in self._words if (status := _status_of(each)) is not None]
+        # So are a throttle and a key, which come under the types `server_error` and `invalid_request_error`.
+        return next((status for status in told if status in _TELLING), told[0] if told else 500)
 
     def visible_code(self, scrub: Callable[[str], str]) -> str:
         """Return the own code as a caller may read it: configured keys scrubbed, then cut."""
@@ -123,19 +141,22 @@ def read_error(document: object) -> ProviderError | None:
     """Find the error in a provider's JSON document, or return `None` if there is none.
 
     Shapes seen: `{"type": "error", "error": {...}}` (Anthropic), `{"error": {...}}` and `{"error": "text"}` (OpenAI
-    and compatible servers), flat `{"type": "error", "code", "message"}` (Responses), `{"object": "error", ...}`
-    (Mistral), `{"error_type", "error_message"}` (R-E2).
+    and compatible servers), `{"error": "text", "error_type"}` (Hugging Face's TGI), flat `{"type": "error", "code",
+    "message"}` (Responses), `{"object": "error", ...}` (Mistral), `{"error_type", "error_message"}` (R-E2), and each
+    of them as the one element of an array (Google).
     """
+    if isinstance(document, list) and document:
+        document = document[0]
     if not isinstance(document, dict):
         return None
     error = document.get("error")
     if isinstance(error, dict):
-        return _from_object(error, document)
+        within = error.get("error")  # a gateway that wraps the whole document of the provider behind it
+        return _from_object(within if isinstance(within, dict) else error, document)
     if isinstance(error, str) and error:
-        return _from_object({"message": error, "code": document.get("code")}, document)
+        return _from_object({"message": error}, document)
     if document.get("error_type") or document.get("error_message"):
-        named = {"type": document.get("error_type"), "message": document.get("error_message")}
-        return _from_object({**named, "code": document.get("code")}, document)
+        return _from_object({"message": document.get("error_message")}, document)
     if document.get("type") == "error":  # which says what the document is, and not which error
         return _from_object({**document, "type": document.get("error_type")}, document)
     return _from_object(document, document) if document.get("object") == "error" else None
@@ -155,11 +176,12 @@ def read_error_event(document: object) -> ProviderError:
 
 
 def _from_object(error: dict[str, object], document: dict[str, object]) -> ProviderError:
-    # `status_code` is Groq's, `raw_status_code` Mistral's.
-    told = (error.get(name) for name in ("code", "status", "status_code", "raw_status_code"))
-    numbers = map(_http_number, (*told, document.get("status")))
-    status = next((number for number in numbers if number is not None), None)
+    """Read an error from its object, and what that leaves unsaid from the members beside it."""
+    told = (*map(error.get, _NUMBERS), *map(document.get, _NUMBERS))
+    status = next((number for number in map(_http_number, told) if number is not None), None)
     words = [_code_word(error.get(name)) for name in ("type", "status", "code")]
+    if not any(words):
+        words = [*_words_beside(document)]
     return ProviderError(
         type=next(filter(None, words), "error"),
         message=word(error.get("message")),
@@ -168,6 +190,13 @@ def _from_object(error: dict[str, object], document: dict[str, object]) -> Provi
         reasons=tuple(_reasons(error.get("details"))),
         retry_after=retry_delay(_headers_within(error, document), document),
     )
+
+
+def _words_beside(document: dict[str, object]) -> Iterator[str]:
+    """Yield what the members beside an error call it. A `type` there may as well be the document's, or the event's."""
+    type = _code_word(document.get("type"))
+    yield _code_word(document.get("error_type")) or (type if _status_of(type) is not None else "")
+    yield _code_word(document.get("error_code")) or _code_word(document.get("code"))
 
 
 def _headers_within(error: dict[str, object], document: dict[str, object]) -> Callable[[str], str | None]:
@@ -189,6 +218,11 @@ def _reasons(details: object) -> Iterator[str]:
 
 def _code_word(value: object) -> str:
     return word(value) if isinstance(value, str) and not value.isdigit() else ""
+
+
+def _status_of(word: str) -> int | None:
+    """Return the status that a type or code stands for, by the first row that fits."""
+    return next((status for parts, status in _STATUS_BY_TYPE if _has(word, parts)), None)
 
 
 def _http_number(value: object) -> int | None:
@@ -303,8 +337,6 @@ def _document(body: bytes) -> object:
 
 def _flat_error(document: object) -> ProviderError | None:
     """Read an error body that is nothing but `{"message": ...}`; only a bad status makes it an error."""
-    if isinstance(document, list) and document:
-        return read_error(document[0])
     return read_amazon_error(document)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from modelmeter_server.core.bare_document import BareDocument
+from modelmeter_server.core.bare_document import BareDocument, may_begin
 
 EVENT_LIMIT: Final = 16 * 1024 * 1024
 """Bytes that one event may hold by default. Recorded lines reach 40 kB, reported ones 144 kB; media in an
@@ -258,7 +258,7 @@ class SseSplitter:
             self._gather(BareDocument(marked=True), value, out)
         elif self._document is not None:
             self._gather(self._document, line, out)
-        elif line[:1] == b"{":
+        elif may_begin(line):
             self._gather(BareDocument(marked=False), line, out)
 
     def _add_data(self, value: bytes) -> None:

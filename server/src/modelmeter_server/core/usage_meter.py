@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, Context, Decimal, InvalidOperation
+from math import isfinite
 from typing import NamedTuple
 
-from .counters import INT64_MAX, counter
+from .counters import INT64_MAX, counter, saturating_add
 from .pricing import NANOS_PER_UNIT
 
 XAI_TICKS_PER_UNIT = 10_000_000_000
@@ -18,6 +19,11 @@ _UPWARDS = Context(prec=60, rounding=ROUND_CEILING)
 
 # The numbers of JSON, because `Decimal` also reads "1_000" and full-width digits, which nobody means as money.
 _NUMBER = re.compile(r"[0-9]{1,400}(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,20})?")
+
+
+_COUNT = re.compile(
+    rb'"([a-z]{1,32}_tokens)"\s*:\s*(-?(?:[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|Infinity)|NaN)'
+)
 
 
 class Counted(NamedTuple):
@@ -37,6 +43,16 @@ def part_of(usage: Mapping[str, object], detail: str, name: str) -> int | None:
     """Read one counter of a detail object, which may be missing (R-U3)."""
     details = usage.get(detail)
     return counter(details.get(name)) if isinstance(details, Mapping) else None
+
+
+def are_odd(names: Iterable[str], source: bytes | bytearray) -> bool:
+    """Say whether all these counts, which read as null, were told after all: as numbers that no double can hold.
+
+    `source` is the JSON text that tells them. Null says nothing and makes a usage object a partial one (R-U3); an odd
+    number must not cost the count beside it (R-U7).
+    """
+    odd = {name.decode() for name, literal in _COUNT.findall(source) if not isfinite(float(literal))}
+    return odd.issuperset(names)
 
 
 class RunningTotals:
@@ -92,13 +108,24 @@ def reported_nanos(usage: Mapping[str, object]) -> int | None:
     """Return the money that the provider itself reports, in nano units of US dollars, rounded up; `None` if none.
 
     `cost` (OpenRouter, Perplexity, Vercel) is a decimal number of dollars; it is read through its shortest decimal
-    spelling, so that no binary fraction enters the bill.
+    spelling, so that no binary fraction enters the bill. With the deployment's own key behind OpenRouter it is a fee
+    alone: what the provider behind it charges is added, and as long as that is untold nobody reported the cost.
     """
     nanos = _nanos(usage.get("cost"), NANOS_PER_UNIT)
+    if nanos is not None and usage.get("is_byok") is True:  # without it what stands behind repeats the cost
+        behind = _behind(usage)
+        return None if behind is None else saturating_add(nanos, behind)
     if nanos is not None:
         return nanos
     ticks = counter(usage.get("cost_in_usd_ticks"))
     return None if ticks is None else -(-ticks * NANOS_PER_UNIT // XAI_TICKS_PER_UNIT)
+
+
+def _behind(usage: Mapping[str, object]) -> int | None:
+    """Return what the provider behind OpenRouter charges: in a usage object, or in the record of an ended call."""
+    details = usage.get("cost_details")
+    place = details if isinstance(details, Mapping) else usage
+    return _nanos(place.get("upstream_inference_cost"), NANOS_PER_UNIT)
 
 
 def _nanos(value: object, scale: int) -> int | None:

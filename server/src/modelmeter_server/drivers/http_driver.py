@@ -316,7 +316,7 @@ class HttpCall:
         self._target = target
         self._observer = observer
         self._scrub = scrub_keys
-        self._tail_timeout = timeouts.tail
+        self._timeouts = timeouts
         self._error_limit = limits.error_body_bytes
         self._error_body: bytearray | None = None
         self._oversize: EventTooLarge | None = None
@@ -354,9 +354,11 @@ class HttpCall:
             self._oversize = error
             return True
         self._observer.progressed()
-        if accumulator.awaits_tail and not self._tail_is_timed:
-            self._tail_is_timed = True
-            self.exchange.set_idle_timeout(self._tail_timeout)
+        if accumulator.awaits_tail is not self._tail_is_timed:
+            self._tail_is_timed = accumulator.awaits_tail
+            self.exchange.set_idle_timeout(
+                self._timeouts.tail if accumulator.awaits_tail else self._timeouts.idle
+            )
         return accumulator.done
 
     # What the engine asks

@@ -451,9 +451,11 @@ class Accumulator(ABC):
         Whoever wrote it, the request was accepted by someone: claiming that nothing happened would invite a second
         purchase (R-H6). A fragment of a first line says nothing while a field or a comment can begin like that.
         """
-        word, colon, _ = self._opening.partition(b":")
-        if colon:  # no field of the grammar, but servers write it
-            return self._foreign or word not in (b"", b"error", *_FIELDS)
+        word, colon, rest = self._opening.partition(b":")
+        if colon:
+            # `error: {` is no field of the grammar, but servers write it (R-S3), and nothing but an object after it.
+            is_marked = word == b"error" and bytes(rest.removeprefix(b" ")[:1]) in (b"", b"{")
+            return self._foreign or not (is_marked or word in (b"", *_FIELDS))
         return self._foreign or not any(field.startswith(word) for field in _FIELDS)
 
     def _conclude(self) -> Answer | Failure:

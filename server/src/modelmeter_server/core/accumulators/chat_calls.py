@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..answers import ToolCall
+from ..json_text import NotJson, loads_strict
 from ..lenient import word
 from ..text_buffer import TextBuffer
 from .accumulator import spelled
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _OWN = frozenset(("index", "id", "function", "custom"))
+_MAX_LOOKS = 8  # arguments in a million pieces must not be parsed a million times
 _OF_FUNCTION = frozenset(("name", "arguments", "input"))
 
 
@@ -27,6 +29,7 @@ class ChatCall:
         "function_fields",
         "id",
         "is_announced",
+        "looks",
         "name",
     )
 
@@ -39,6 +42,8 @@ class ChatCall:
         """Members that are not understood here, such as signatures: they go back with the turn."""
         self.function_fields: dict[str, Any] = {}
         self.is_announced = False
+        self.looks = 0
+        """How often its arguments were parsed to see whether they are whole."""
         self.call_index: int | None = None
         """Position among the caller's tool calls, once it was announced as one."""
 
@@ -65,15 +70,21 @@ class ChatCalls:
         self._current: ChatCall | None = None
         self.opened: list[ChatCall] = []
 
-    def take(self, fragment: dict[str, Any]) -> tuple[ChatCall, str] | None:
-        """Take one fragment; return its call and what of its argument text is certain by now."""
+    def take(self, fragment: dict[str, Any], *, is_whole: bool = False) -> tuple[ChatCall, str] | None:
+        """Take one fragment; return its call and what of its argument text is certain by now.
+
+        `is_whole`: it is a call of a whole message, which is no fragment of any other, whatever its id.
+        """
         free_text = not isinstance(fragment.get("function"), dict) and isinstance(
             fragment.get("custom"), dict
         )
         told = fragment.get("custom" if free_text else "function")
         function: dict[str, Any] = told if isinstance(told, dict) else {}
         id, name = word(fragment.get("id")), word(function.get("name"))
-        call = self._call(fragment.get("index"), id, name)
+        arguments = function.get("input" if free_text else "arguments")
+        # Some servers send an object instead of text; null is nothing.
+        text = arguments if isinstance(arguments, str) else spelled(arguments)
+        call = self._open() if is_whole else self._call(fragment.get("index"), id, name, text)
         if call is None:
             return None
         call.id = call.id or id
@@ -81,37 +92,53 @@ class ChatCalls:
         call.free_text = call.free_text or free_text
         _keep(call.fields, fragment, _OWN)
         _keep(call.function_fields, function, _OF_FUNCTION)
-        arguments = function.get("input" if free_text else "arguments")
-        # Some servers send an object instead of text; null is nothing.
-        text = arguments if isinstance(arguments, str) else spelled(arguments)
         return call, call.arguments.append(text) if text else ""
 
-    def _call(self, index: object, id: str, name: str) -> ChatCall | None:
+    def _open(self) -> ChatCall | None:
+        if not self._has_room():
+            return None
+        self._current = ChatCall()
+        self.opened.append(self._current)
+        return self._current
+
+    def _call(self, index: object, id: str, name: str, text: str) -> ChatCall | None:
         """Find the call of a fragment, or open one.
 
         A missing index means the current call. Only a name opens a call while one is open: with a new id, even at a
-        used index, or where the name is another one and no id is told, as servers do that number every call 0.
+        used index, or where no id is told and the name is another one or the arguments begin anew, as servers do that
+        number every call 0.
         """
         place = index if type(index) is int else None
         call = self._current if place is None else self._by_index.get(place)
         if call is None and self._current is not None and not name:
             call = self._current
-        if call is None or (name and _is_another(call, id, name)):
-            if not self._has_room():
+        if call is None or (name and _is_another(call, id, name, text)):
+            call = self._open()
+            if call is None:
                 return None
-            call = ChatCall()
-            self.opened.append(call)
         if place is not None:
             self._by_index[place] = call
         self._current = call
         return call
 
 
-def _is_another(call: ChatCall, id: str, name: str) -> bool:
+def _is_another(call: ChatCall, id: str, name: str, text: str) -> bool:
     renamed = bool(call.name) and name != call.name
     if not id:
-        return renamed
+        return renamed or (not call.id and _begins_anew(call, text))
     return id != call.id and (bool(call.id) or renamed)
+
+
+def _begins_anew(call: ChatCall, text: str) -> bool:
+    """Say whether an object begins after a whole one. The same once more may be the same call, told again."""
+    if text[:1] != "{" or call.looks == _MAX_LOOKS:
+        return False
+    call.looks += 1
+    arguments = str(call.arguments)
+    try:
+        return text != arguments and isinstance(loads_strict(arguments), dict)
+    except NotJson:
+        return False
 
 
 def _keep(kept: dict[str, Any], told: dict[str, Any], understood: frozenset[str]) -> None:

@@ -105,12 +105,18 @@ class ChatCompletionsAccumulator(Accumulator):
         self._tools = ChatTools(self._extras)
         self._forced: ChatCall | None = None
         self._announced = 0
+        self._silent: list[ChatCall] = []
+        """Calls that were not announced yet: most of the time one."""
         self._has_delta = False
         self._refused = False
         self._reason: str | None = None
+        self._goes_on = False
+        """More was generated after the last stop reason and usage: some gateways write one into every chunk."""
         self._is_whole = False
         """Whole without a stop reason: one document, or `[DONE]` of a dialect that never says why it stopped."""
         self._meter = ChatUsage(dialect)
+        self._source: bytes = b""
+        """The last chunk that only the slow path could read: numbers in it may read as null."""
         # Servers write the grammar's default name out, and some a name of their own: every name but `error` is a chunk.
         self._handlers |= {"": self._on_chunk, "message": self._on_chunk}
 
@@ -131,6 +137,7 @@ class ChatCompletionsAccumulator(Accumulator):
                 self._on_done()
                 return
             chunk = _read_chunk(data)
+            self._source = data
         if self._response_id is None or self._model_served is None:
             self._take_head(chunk)
         choices = chunk.choices
@@ -183,6 +190,8 @@ class ChatCompletionsAccumulator(Accumulator):
         delta = choice.delta
         if type(delta) is dict:
             self._has_delta = True
+            if self._complete and any(value for name, value in delta.items() if name != "role"):
+                self._goes_on, self.awaits_tail = True, False
             content = delta.get("content")
             if content and len(delta) == 1 and type(content) is str and not self._layout:
                 # Nearly every chunk: the same as below, without a call for each step.
@@ -194,13 +203,13 @@ class ChatCompletionsAccumulator(Accumulator):
                 self._take_delta(delta)
         elif isinstance(choice.message, dict) and not self._has_delta:
             # A server that only pretends to stream sends the whole message in one chunk.
-            self._take_delta(choice.message)
+            self._take_delta(choice.message, is_whole=True)
         if choice.finish_reason:
             self._take_finish(word(choice.finish_reason))
         if choice.error and (error := read_error({"error": choice.error})) is not None:
             self._fail(error)
 
-    def _take_delta(self, delta: dict[str, Any]) -> None:
+    def _take_delta(self, delta: dict[str, Any], *, is_whole: bool = False) -> None:
         content = delta.get("content")
         if content:
             self.generated = True
@@ -211,9 +220,9 @@ class ChatCompletionsAccumulator(Accumulator):
         for name, value in delta.items():
             if value and name not in _ROLE:
                 self.generated = True
-                self._take_member(name, value, delta)
+                self._take_member(name, value, delta, is_whole=is_whole)
 
-    def _take_member(self, name: str, value: Any, delta: dict[str, Any]) -> None:
+    def _take_member(self, name: str, value: Any, delta: dict[str, Any], *, is_whole: bool) -> None:
         fields = self._dialect.reasoning_fields
         if name in fields and isinstance(value, str):
             # Some servers send the same text under two names.
@@ -223,7 +232,7 @@ class ChatCompletionsAccumulator(Accumulator):
         elif name == "tool_calls" and isinstance(value, list):
             for fragment in value:
                 if isinstance(fragment, dict):
-                    self._take_fragment(fragment)
+                    self._take_fragment(fragment, is_whole=is_whole)
         elif name == "function_call" and isinstance(value, dict):
             self._take_fragment({"function": value})
         elif name == "refusal":
@@ -273,17 +282,18 @@ class ChatCompletionsAccumulator(Accumulator):
 
     # Tool calls
 
-    def _take_fragment(self, fragment: dict[str, Any]) -> None:
-        taken = self._calls.take(fragment)
+    def _take_fragment(self, fragment: dict[str, Any], *, is_whole: bool = False) -> None:
+        taken = self._calls.take(fragment, is_whole=is_whole)
         if taken is None:
             return
         call, piece = taken
         if call.is_announced:
             self._emit_arguments(call, piece)
             return
-        for earlier in self._calls.opened:
-            if earlier is not call:
-                self._announce(earlier)
+        silent = [each for each in self._silent if each is not call]
+        for earlier in silent:
+            self._announce(earlier)
+        self._silent = [call, *(each for each in silent if not each.is_announced)]
         # An id may come after the name, never after the first argument.
         if call.id or call.arguments:
             self._announce(call)
@@ -308,7 +318,7 @@ class ChatCompletionsAccumulator(Accumulator):
         if reason == "error":
             self._fail(_STOPPED)
         elif reason:
-            self.awaits_tail = True
+            self.awaits_tail, self._goes_on = True, False
             self._reason = reason
             self._complete = self.generated = True
             self._close()
@@ -330,9 +340,19 @@ class ChatCompletionsAccumulator(Accumulator):
     # Usage
 
     def _take_usage(self, chunk: _Chunk, choice: _Choice | None) -> None:
-        beside = chunk.x_groq.get("usage") if isinstance(chunk.x_groq, dict) else None
+        groq = chunk.x_groq if isinstance(chunk.x_groq, dict) else {}
+        if groq.get("error") and (error := read_error({"error": groq["error"]})) is not None:
+            self._fail(error)  # why the stream was stopped early, beside a finish or without one
         inside = choice.usage if choice is not None else None
-        changed = self._meter.take(chunk.usage, inside, beside, at_stop=self._reason is not None)
+        changed = self._meter.take(
+            chunk.usage,
+            inside,
+            groq.get("usage"),
+            at_stop=self._reason is not None,
+            source=self._source if self._body is None else self._body,
+        )
+        if changed and self._goes_on:
+            self.awaits_tail, self._goes_on = True, False
         self.usage_changed = self.usage_changed or changed
         # Looked for here alone, so that other chunks do not pay for it: who tells sources tells usage beside them.
         self._tools.take_sources(chunk.search_results, chunk.citations)
@@ -342,7 +362,12 @@ class ChatCompletionsAccumulator(Accumulator):
         return self._meter.usage(self._tools.requests(self._meter.hosted))
 
     def _usage_is_final(self) -> bool:
-        return self._meter.is_final or (self._is_whole and self._meter.has_both)
+        is_final = self._meter.is_final and not self._goes_on
+        return is_final or (self._is_whole and self._meter.has_both)
+
+    def _reaches_its_end(self, ending: Ending) -> bool:
+        """A stop reason is no end of what goes on after it, unless the server ends it there in good order."""
+        return self._complete and (self.done or ending.end is End.CLEAN or not self._goes_on)
 
     def _reported_nanos(self) -> int | None:
         return self._meter.reported_nanos()

@@ -21,6 +21,11 @@ _NO_CALLS: Final[tuple[tuple[str, str, str], ...]] = ()
 class DocumentAccumulator(Accumulator):
     """Read one JSON document. Subclasses take it, and say what it comes to."""
 
+    def feed_event(self, name: str, data: bytes) -> None:
+        """Take an event where a document was due: unless it is an error it was an answer, which nobody can read."""
+        super().feed_event(name, data)
+        self.generated = self.generated or self._error is None
+
     @property
     def _stop_reason(self) -> str | None:
         return None

@@ -2,20 +2,18 @@
 
 The terminal event carries the whole response and is the authority; what was streamed before it stands in only where
 its output is empty (R-O1). Usage comes with the terminal event and never before, so that a cut stream is unaccounted.
-Items interleave and gateways change their ids on the way: they are told apart by `output_index`.
+Items interleave and gateways change their ids on the way: they are told apart by `output_index`, and by their ids
+only where a server tells no index (llama.cpp).
 """
 
 from __future__ import annotations
 
-import re
 from functools import partial
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..answers import Answer, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta
-from ..counters import counter
 from ..json_text import NotJson, dumps_compact
 from ..ladder import severed
 from ..lenient import EventDecoder, word
@@ -26,7 +24,6 @@ from ..stop_reasons import OPENAI_RESPONSES, Stop
 from ..text import well_formed
 from ..text_buffer import TextBuffer
 from ..usage import AdditionalUsage, Usage
-from ..usage_meter import part_of, reported_nanos
 from ..verdict import Draft, judge
 from .accumulator import MAX_PARTS, Accumulator
 from .responses_items import (
@@ -42,6 +39,7 @@ from .responses_items import (
     written,
 )
 from .responses_tools import ToolUsage, hosted_tools, read_tool_usage
+from .responses_usage import ResponsesUsage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -56,21 +54,16 @@ _ACCEPTED = ("queued", "in_progress")
 
 _ERROR_MEMBERS = ("error", "error_type", "error_message")
 
-_COUNT = re.compile(
-    rb'"((?:in|out)put_tokens)"\s*:\s*(-?(?:[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|Infinity)|NaN)'
-)
-"""A count as it was written: one that no double can hold reads as null, and null means something else (R-U3)."""
-
 
 class _Delta(msgspec.Struct):
-    output_index: int = 0
+    output_index: int | None = None
     content_index: int = 0
     summary_index: int = 0
     delta: str = ""
 
 
 class _Done(msgspec.Struct):
-    output_index: int = 0
+    output_index: int | None = None
     content_index: int = 0
     summary_index: int = 0
     text: str = ""
@@ -78,8 +71,12 @@ class _Done(msgspec.Struct):
     input: str = ""
 
 
+class _ItemId(msgspec.Struct):
+    item_id: str = ""
+
+
 class _ItemEvent(msgspec.Struct):
-    output_index: int = 0
+    output_index: int | None = None
     item: Any = None
 
 
@@ -90,13 +87,14 @@ class _ResponseEvent(msgspec.Struct):
 _read_delta = EventDecoder(_Delta)
 _read_done = EventDecoder(_Done)
 _read_item = EventDecoder(_ItemEvent)
+_read_item_id = EventDecoder(_ItemId)
 _read_response = EventDecoder(_ResponseEvent)
 
 
 class _Item:
     """One output item while it streams."""
 
-    __slots__ = ("arguments", "call_index", "fields", "is_refusal", "reasoning", "texts")
+    __slots__ = ("arguments", "call_index", "fields", "is_done", "is_refusal", "reasoning", "texts")
 
     def __init__(self) -> None:
         self.fields: dict[str, Any] = {}
@@ -106,6 +104,7 @@ class _Item:
         self.arguments = TextBuffer()
         self.call_index: int | None = None
         self.is_refusal = False
+        self.is_done = False
 
     @property
     def is_commentary(self) -> bool:
@@ -148,15 +147,16 @@ class OpenAIResponsesAccumulator(Accumulator):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._items: dict[int, _Item] = {}
+        self._places: dict[str, int] = {}
+        """Index of each item by its ids, for events that tell no index."""
+        self._last_place = 0
         self._forced: _Item | None = None
         self._calls = 0
         self._status: str | None = None
         self._reason: str | None = None
         self._output: list[dict[str, Any]] = []
         self._failure: ProviderError | None = None
-        self._raw_usage: dict[str, Any] = {}
-        self._usage_told: Usage | None = None
-        self._is_final = False
+        self._meter = ResponsesUsage()
         self._tools = ToolUsage({}, (), is_told=False)
         self._source: bytes = b""
         """The event that tells the response object now."""
@@ -189,8 +189,10 @@ class OpenAIResponsesAccumulator(Accumulator):
     def _proves_generation(self, name: str) -> bool:
         return name.endswith(".delta") or name.startswith("response.output_item.")
 
-    def _item(self, index: int) -> _Item:
+    def _item(self, told: int | None, data: bytes) -> _Item:
+        """Return the item that an event is about, by its index if it tells one."""
         self.generated = True
+        index = self._places.get(_read_item_id(data).item_id, self._last_place) if told is None else told
         item = self._items.get(index)
         if item is None:
             item = _Item()
@@ -208,13 +210,13 @@ class OpenAIResponsesAccumulator(Accumulator):
 
     def _on_text_delta(self, data: bytes) -> None:
         event = _read_delta(data)
-        item = self._item(event.output_index)
+        item = self._item(event.output_index, data)
         self._emit_text(item, self._part(item.texts, event.content_index).append(event.delta))
 
     def _on_text_done(self, data: bytes) -> None:
         """End a text part. Its `text` repeats the deltas and counts only where none came (R-O1: text once)."""
         event = _read_done(data)
-        item = self._item(event.output_index)
+        item = self._item(event.output_index, data)
         buffer = self._part(item.texts, event.content_index)
         self._emit_text(item, buffer.append(event.text) if not buffer else "")
         self._emit_text(item, buffer.close())
@@ -229,28 +231,28 @@ class OpenAIResponsesAccumulator(Accumulator):
 
     def _on_reasoning_delta(self, data: bytes) -> None:
         event = _read_delta(data)
-        self._add_reasoning(event.output_index, event.content_index, event.delta)
+        self._add_reasoning(self._item(event.output_index, data), event.content_index, event.delta)
 
     def _on_summary_delta(self, data: bytes) -> None:
         event = _read_delta(data)
-        self._add_reasoning(event.output_index, event.summary_index, event.delta)
+        self._add_reasoning(self._item(event.output_index, data), event.summary_index, event.delta)
 
-    def _add_reasoning(self, output_index: int, index: int, text: str) -> None:
-        piece = self._part(self._item(output_index).reasoning, index).append(text)
+    def _add_reasoning(self, item: _Item, index: int, text: str) -> None:
+        piece = self._part(item.reasoning, index).append(text)
         if piece and self._keeps_deltas:
             self._emit(ReasoningDelta(piece))
 
     def _on_refusal(self, data: bytes) -> None:
-        self._item(_read_delta(data).output_index).is_refusal = True
+        self._item(_read_delta(data).output_index, data).is_refusal = True
 
     def _on_arguments_delta(self, data: bytes) -> None:
         event = _read_delta(data)
-        item = self._item(event.output_index)
+        item = self._item(event.output_index, data)
         self._emit_arguments(item, item.arguments.append(event.delta))
 
     def _on_arguments_done(self, data: bytes) -> None:
         event = _read_done(data)
-        self._end_arguments(self._item(event.output_index), event.arguments or event.input)
+        self._end_arguments(self._item(event.output_index, data), event.arguments or event.input)
 
     def _end_arguments(self, item: _Item, whole: str) -> None:
         """End a call's arguments. The whole text repeats the deltas and counts only where none came."""
@@ -259,16 +261,31 @@ class OpenAIResponsesAccumulator(Accumulator):
         self._emit_arguments(item, item.arguments.close())
 
     def _on_item(self, data: bytes) -> None:
-        self._take_item(data)
+        self._take_item(data, opens=True)
 
     def _on_item_done(self, data: bytes) -> None:
-        item = self._take_item(data)
+        item = self._take_item(data, opens=False)
         if is_call(item.fields):
             self._end_arguments(item, tool_call(item.fields).arguments_json)
 
-    def _take_item(self, data: bytes) -> _Item:
+    def _place_of(self, item: Any, *, opens: bool) -> int:
+        """Return the index of an item whose event tells none: that of its id, else of the open one, or the next."""
+        known = [self._places[id] for id in _ids_of(item) if id in self._places]
+        if known:
+            return known[0]
+        last = self._items.get(self._last_place)
+        is_next = opens or last is None or last.is_done
+        return max(self._items, default=-1) + 1 if is_next else self._last_place
+
+    def _take_item(self, data: bytes, *, opens: bool) -> _Item:
         event = _read_item(data)
-        item = self._item(event.output_index)
+        index = event.output_index
+        if index is None:
+            index = self._place_of(event.item, opens=opens)
+        item = self._item(index, data)
+        self._last_place, item.is_done = index, not opens
+        if len(self._places) < MAX_PARTS:
+            self._places.update((id, index) for id in _ids_of(event.item))
         if not isinstance(event.item, dict) or not self._has_room_for(parts_in(event.item)):
             return item
         item.fields = event.item
@@ -365,41 +382,25 @@ class OpenAIResponsesAccumulator(Accumulator):
             self._reason = f"incomplete:{reason}"
 
     def _take_usage(self, usage: Any) -> None:
-        """Keep the last usage object with both counts; null or a partial one says nothing (R-U3).
-
-        A count that is there but odd makes it no partial one: it must not cost the other (R-U7).
-        """
-        if not isinstance(usage, dict):
-            return
-        silent = [name for name in ("input_tokens", "output_tokens") if usage.get(name) is None]
-        if silent and not self._are_odd(silent):
-            return
-        told = _read_usage(usage)
-        if told.input_tokens is None and told.output_tokens is None:
-            return
-        self.usage_changed = self.usage_changed or told != self._usage_told
-        self._raw_usage, self._usage_told = usage, told
-        self._is_final = told.output_tokens is not None and self._status not in (None, *_ACCEPTED)
-
-    def _are_odd(self, names: list[str]) -> bool:
-        """Say whether all these counts were told after all, as numbers that no double can hold (R-U7)."""
+        at_stop = self._status not in (None, *_ACCEPTED)
         source = self._source if self._body is None else self._body
-        odd = {name.decode() for name, literal in _COUNT.findall(source) if not isfinite(float(literal))}
-        return odd.issuperset(names)
+        changed = self._meter.take(usage, at_stop=at_stop, source=source)
+        self.usage_changed = self.usage_changed or changed
 
     def _usage(self) -> Usage | None:
-        if self._usage_told is None and not self._tools.is_told:
+        told = self._meter.usage()
+        if told is None and not self._tools.is_told:
             return None
-        return msgspec.structs.replace(self._usage_told or Usage(), hosted_tool_requests=self._tools.requests)
+        return msgspec.structs.replace(told or Usage(), hosted_tool_requests=self._tools.requests)
 
     def _additional_usage(self) -> tuple[AdditionalUsage, ...]:
         return self._tools.beside
 
     def _usage_is_final(self) -> bool:
-        return self._is_final
+        return self._meter.is_final
 
     def _reported_nanos(self) -> int | None:
-        return reported_nanos(self._raw_usage)
+        return self._meter.reported_nanos()
 
     # What is known
 
@@ -565,26 +566,14 @@ class OpenAIResponsesAccumulator(Accumulator):
         self._take_tools(members)
 
 
+def _ids_of(item: Any) -> list[str]:
+    """Return what other events may call an item: the id of the call it makes, which is unique, or its own."""
+    told = [word(item.get(name)) for name in ("call_id", "id")] if isinstance(item, dict) else []
+    return [id for id in told if id]
+
+
 def _joined(parts: dict[int, TextBuffer]) -> str:
     return "".join(str(parts[index]) for index in sorted(parts))
-
-
-def _read_usage(usage: dict[str, Any]) -> Usage:
-    return Usage(
-        input_tokens=counter(usage.get("input_tokens")),
-        output_tokens=counter(usage.get("output_tokens")),
-        cache_read_tokens=_cache_reads(usage),
-        cache_write_tokens=part_of(usage, "input_tokens_details", "cache_write_tokens"),
-        reasoning_tokens=part_of(usage, "output_tokens_details", "reasoning_tokens"),
-    )
-
-
-def _cache_reads(usage: dict[str, Any]) -> int | None:
-    """Read the cache reads from the first place that tells them: some servers put them beside the totals (R-U3)."""
-    told = part_of(usage, "input_tokens_details", "cached_tokens")
-    for name in ("cached_tokens", "prompt_cache_hit_tokens"):
-        told = counter(usage.get(name)) if told is None else told
-    return told
 
 
 def _error_in(response: Mapping[str, Any]) -> ProviderError | None:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
+_TEXT = ("output_text", "text")  # the second is what compatible servers call it
+
+
 def parts_in(item: Mapping[str, Any]) -> int:
     """Count the parts that reading the item walks over."""
     return sum(len(parts) for name in ("content", "summary") if isinstance(parts := item.get(name), list))
@@ -58,13 +61,15 @@ def with_arguments(call: ToolCall) -> ToolCall:
 
 def _parts(item: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     content = item.get("content")
-    if isinstance(content, list):
+    if isinstance(content, str):  # some compatible servers write a text, as a prompt may have it
+        yield {"type": "output_text", "text": content}
+    elif isinstance(content, list):
         yield from (part for part in content if isinstance(part, dict))
 
 
 def written(item: Mapping[str, Any]) -> str:
     """Return the text parts joined, whatever the item is."""
-    return "".join(_string(part.get("text")) for part in _parts(item) if part.get("type") == "output_text")
+    return "".join(_string(part.get("text")) for part in _parts(item) if part.get("type") in _TEXT)
 
 
 def text_of(item: Mapping[str, Any]) -> str:

@@ -52,7 +52,7 @@ def read(body: bytes) -> Told:
             reasoning_tokens=counter(told.get("native_tokens_reasoning")),
         ),
         certainty=Certainty.EXACT if whole else Certainty.AT_LEAST,
-        nano_units=reported_nanos({"cost": told.get("total_cost")}),
+        nano_units=reported_nanos({**told, "cost": told.get("total_cost")}),
     )
 
 
