@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from typing import Any
 
 import grpc
 import pytest
@@ -180,7 +181,7 @@ async def test_a_request_may_be_compressed_and_one_that_swells_beyond_the_limit_
     ):
         stub = model_service_pb2_grpc.ModelServiceStub(channel)
         assert (await stub.Complete(asking("Hi" * 10_000), timeout=10)).completion.text == "Hello."
-        send = channel.unary_unary("/modelmeter.v1.ModelService/Complete")
+        send: Any = channel.unary_unary("/modelmeter.v1.ModelService/Complete")
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await send(bomb, timeout=20)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
