@@ -20,6 +20,7 @@ from .drivers.http import OPEN_GATE, EgressGate, Endpoint
 from .drivers.http_driver import HttpDriver
 from .drivers.key_set_source import KeySetAddress, KeySetFile
 from .drivers.keys import FixedKey, KeyCommand, KeyFile, KeyRing
+from .drivers.open_files import allow_open_files
 from .drivers.webhook import Webhook
 from .drivers.wire_formats import wire_format
 from .engine.admission import Admission
@@ -68,6 +69,9 @@ if TYPE_CHECKING:
     from .ledger.replies import SoftLimit
 
 _log = get_logger(__name__)
+
+SPARE_FILES = 1_000
+"""Open files beside those of calls and sessions: the ledger, listeners, callers that only look, idle connections."""
 
 FORMER_SECRETS = 256
 """Keys of drivers that are gone which are still taken out of whatever is told, the newest first."""
@@ -127,6 +131,7 @@ class App:
         Raises ListenError, OSError, LedgerUnavailable and SchemaMismatch, and nothing is left open then.
         """
         server = self.settings.server
+        _make_room(self.settings)
         try:
             self.exporters = make_exporters(self.settings, self.telemetry, self._living_secrets)
             await self._open_ledger(self.settings.ledger)
@@ -184,6 +189,8 @@ class App:
             slow_reader_seconds=settings.server.slow_reader_seconds,
         )
         self._bound_sessions(settings)
+        if changes.touch("server"):
+            _make_room(settings)
         self._reconfigure_listeners(settings)
         self.telemetry.reconfigure(redaction)
         return changes
@@ -285,6 +292,19 @@ class App:
             await self._soft_limits.stop()
         if self.exporters is not None:
             await asyncio.to_thread(self.exporters.close)
+
+
+def _make_room(settings: Settings) -> None:
+    """Let this process open the connections of as many calls and sessions as it may have."""
+    calls = settings.share.of(settings.server.max_concurrent_calls)
+    wanted = 2 * calls + settings.share.of(settings.server.max_sessions) + SPARE_FILES
+    allowed = allow_open_files(wanted)
+    if allowed < calls + SPARE_FILES:
+        _log.warning(
+            "fewer files may be opened than calls can need: raise RLIMIT_NOFILE",
+            allowed=allowed,
+            wanted=wanted,
+        )
 
 
 def make_telemetry(settings: Settings, living: Callable[[], Iterable[str]] = tuple) -> Telemetry:
