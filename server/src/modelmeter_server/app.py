@@ -39,7 +39,7 @@ from .identity.token_file import TokenFile
 from .ledger.queries import get_totals, list_all_halts
 from .ledger.storage import StorageSettings, StoredLedger, open_ledger
 from .rpc.private import PrivateServer
-from .rpc.server import RpcServer
+from .rpc.server import MOST_RPCS, RpcServer
 from .telemetry.bus import EventBus
 from .telemetry.calls import call_recorder
 from .telemetry.exports import Exporters, Exports
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         LedgerSettings,
         ModelSettings,
         ProviderSettings,
+        ServerSettings,
         Settings,
     )
     from .core.models import ModelSpec
@@ -111,6 +112,7 @@ class App:
             reflection=settings.server.reflection,
             reuse_port=share.count > 1,
             max_connection_age=settings.server.max_connection_age_seconds,
+            most_rpcs=_most_rpcs(settings.server),
             has_admin=settings.server.admin_service != "private",
         )
         self.private = make_private_server(settings, self.server)
@@ -292,6 +294,11 @@ class App:
             await self._soft_limits.stop()
         if self.exporters is not None:
             await asyncio.to_thread(self.exporters.close)
+
+
+def _most_rpcs(server: ServerSettings) -> int:
+    """Return a bound for the whole server also for each worker: a reload may ask for more."""
+    return MOST_RPCS + 2 * server.max_concurrent_calls + server.max_queued_calls + server.max_sessions
 
 
 def _make_room(settings: Settings) -> None:
