@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ import pytest
 import trustme
 
 from tests.support.certificates import write_server
-from tests.support.command_line import run, started
+from tests.support.command_line import COMMAND, run, started
 
 
 async def test_without_a_configuration_the_embedded_provider_answers(replay_address):
@@ -98,6 +99,22 @@ async def test_sighup_does_no_harm_to_a_server_that_has_not_begun_to_serve(tmp_p
         assert (await process.stdout.readline()).startswith(b"modelmeter is listening on ")
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 0
+
+
+@pytest.mark.parametrize(("limit", "allowed", "warns"), [("-Sn 256", 4000, False), ("-n 300", 300, True)])
+async def test_a_server_may_open_as_many_files_as_its_calls_need_or_says_that_it_may_not(
+    limit, allowed, warns
+):
+    words = ("-c", f'ulimit {limit}; exec "$0" serve --listen 127.0.0.1:0', COMMAND)
+    async with started(*words, program="/bin/sh") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert (await process.stdout.readline()).startswith(b"modelmeter is listening on ")
+        soft, _ = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        process.send_signal(signal.SIGTERM)
+        log = (await process.stderr.read()).decode()
+    assert soft == allowed
+    assert ("RLIMIT_NOFILE" in log) is warns
 
 
 async def test_a_second_signal_cuts_what_runs_and_the_caller_is_told_the_bill(served):

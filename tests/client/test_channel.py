@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import grpc
 import pytest
@@ -71,7 +72,7 @@ def test_the_channel_has_the_defaults_of_the_contract():
 
 def test_the_page_for_other_languages_says_what_this_client_does():
     page = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
-    options = dict(channel_options("models.example.test:443", None))
+    options: dict[str, Any] = dict(channel_options("models.example.test:443", None))
     written = page.partition("```json\n")[2].partition("```")[0]
     assert json.loads(written) == json.loads(str(options["grpc.service_config"]))
     said = {row["C core, Node"]: row["Value"] for row in table(section(page, "The channel"))}

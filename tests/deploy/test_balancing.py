@@ -71,3 +71,16 @@ async def test_calls_leave_an_old_connection_for_a_server_that_was_added_and_non
         hold.go.set()
         assert (await streaming).text == "Hello."
     assert not [each for each in one.memory.outcomes if each.result.certainty.name != "EXACT"]
+
+
+@pytest.mark.parametrize(("options", "connections"), [({}, 1), ({"grpc.use_local_subchannel_pool": 1}, 3)])
+async def test_several_clients_of_a_process_have_a_connection_each_only_where_they_ask_for_it(
+    options, connections
+):
+    async with serving(ScriptedDriver(answering())) as running, UnreliableWay(port_of(running)) as way:
+        clients = [modelmeter.AsyncClient(way.url.removeprefix("http://"), options=options) for _ in range(3)]
+        for client in clients:
+            await client.complete("claude", "Hi")
+        assert way.accepted == connections
+        for client in clients:
+            await client.close()

@@ -7,6 +7,7 @@ import pytest
 from modelmeter_server.core.outcomes import Cause, Certainty, Code, Disposition, Kind, Stage
 from modelmeter_server.drivers.http import Limits, Timeouts
 from tests.support import responses_events as responses
+from tests.support.limits import no_more_files
 from tests.support.provider_service import API_KEY
 from tests.support.socket_server import Reply, answered, frames, socket_server, wrapped
 from tests.support.socket_turns import Witness, ended, line
@@ -27,6 +28,13 @@ async def test_where_nobody_listens_nothing_was_sent():
         Certainty.NONE,
     )
     assert witness.told == ["send_failed"]
+
+
+async def test_that_no_socket_can_be_opened_here_is_no_fault_of_the_provider():
+    async with socket_server() as server, line(server) as way:
+        with no_more_files():
+            failed = await way.fail()
+    assert (failed.kind, failed.cause, failed.stage) == (Kind.OVERLOADED, Cause.LIMIT, Stage.NOT_WRITTEN)
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+from collections.abc import AsyncIterator
+from typing import Any
 
 import grpc
 import pytest
 import trustme
 
+import modelmeter
 from modelmeter.v1 import model_service_pb2_grpc
 from modelmeter_server.drivers.http import Endpoint
 from modelmeter_server.drivers.http_driver import HttpDriver
@@ -18,6 +21,7 @@ from modelmeter_server.engine.catalog import Catalog
 from modelmeter_server.engine.engine import Engine
 from modelmeter_server.rpc import server as rpc_server
 from modelmeter_server.rpc.server import RpcServer
+from tests.client.faces import face
 from tests.support.certificates import trusting, write_server
 from tests.support.fault_server import FaultServer
 from tests.support.identities import bearer, gated
@@ -199,12 +203,41 @@ async def test_a_request_may_be_compressed_and_one_that_swells_beyond_the_limit_
     ):
         stub = model_service_pb2_grpc.ModelServiceStub(channel)
         assert (await stub.Complete(asking("Hi" * 10_000), timeout=10)).completion.text == "Hello."
-        send = channel.unary_unary("/modelmeter.v1.ModelService/Complete")
+        send: Any = channel.unary_unary("/modelmeter.v1.ModelService/Complete")
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await send(bomb, timeout=20)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert (await stub.Complete(asking(), timeout=10)).completion.text == "Hello."
         assert len(running.driver.calls) == 2
+
+
+async def _ask_until_refused(client: Any) -> None:
+    for _ in range(300):
+        await client.complete("claude", "Hi")
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_rpcs_that_send_no_request_are_bounded_and_others_hear_that_nothing_was_bought(kind):
+    async def never() -> AsyncIterator[bytes]:
+        await asyncio.get_running_loop().create_future()
+        yield b""
+
+    async with serving(ScriptedDriver(answering()), rpc={"most_rpcs": 20}) as running:
+        open_one: Any = running.channel.stream_unary("/modelmeter.v1.ModelService/Complete")
+        async with face(kind, running.address) as client:
+            await client.models()
+            idle = [open_one(never()) for _ in range(20)]
+            with pytest.raises(modelmeter.OverloadedError, match="too many RPCs open") as caught:
+                await _ask_until_refused(client)
+            assert (caught.value.certainty, caught.value.retryable) == (modelmeter.Certainty.NONE, True)
+            for each in idle:
+                each.cancel()
+            while True:  # until it has seen them go
+                try:
+                    assert (await client.complete("claude", "Hi")).text == "Hello."
+                    break
+                except modelmeter.OverloadedError:
+                    continue
 
 
 async def test_half_a_tls_handshake_is_closed_and_others_are_served(monkeypatch, tmp_path):

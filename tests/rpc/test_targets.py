@@ -21,6 +21,7 @@ from tests.support import anthropic_events
 from tests.support import routed_service as routed
 from tests.support.fault_server import FaultServer, Reply
 from tests.support.ledgers import until
+from tests.support.limits import no_more_files
 from tests.support.routed_service import ANSWER, FAILING, RoutedService, routed_service
 
 RULES = BreakerRules(failures=3, open_seconds=10.0, probes=1)
@@ -126,6 +127,21 @@ async def test_callers_that_leave_and_deadlines_say_nothing_about_a_target():
         await until(lambda: service.engine.calls_in_flight == 0)
         assert service.targets.find("a/m").state is State.CLOSED
         assert service.targets.find("a/m").running == 0
+
+
+async def test_that_no_connection_can_be_opened_here_says_nothing_about_a_target():
+    async with several(ANSWER, ANSWER, rules=BreakerRules(failures=1)) as (service, _, servers):
+        await service.client.models()  # the caller's own connection stands
+        with (
+            no_more_files(),
+            pytest.raises(modelmeter.OverloadedError, match="too many open files") as caught,
+        ):
+            await service.ask()
+        assert (caught.value.stage, caught.value.retry_after) == (modelmeter.Stage.NOT_WRITTEN, 1.0)
+        assert [each.target for each in caught.value.attempts] == ["a/m", "b/m"]
+        assert [service.targets.find(f"{name}/m").state for name in "ab"] == [State.CLOSED] * 2
+        assert (await service.ask()).target == "a/m"
+    assert asked(servers) == [1, 0]
 
 
 async def test_the_least_loaded_target_gets_the_next_call():

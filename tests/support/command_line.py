@@ -38,10 +38,11 @@ async def started(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     stdin: int = subprocess.DEVNULL,
+    program: str = COMMAND,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Start the command with its output in pipes; it is killed if it has not ended on leaving."""
     process = await asyncio.create_subprocess_exec(
-        COMMAND,
+        program,
         *arguments,
         stdin=stdin,
         stdout=subprocess.PIPE,

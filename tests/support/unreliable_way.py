@@ -12,6 +12,8 @@ class UnreliableWay:
     def __init__(self, port: int) -> None:
         """Lead to this port."""
         self.url = ""
+        self.accepted = 0
+        """How many connections were taken."""
         self._to = port
         self._port = 0
         self._server: asyncio.Server | None = None
@@ -63,6 +65,7 @@ class UnreliableWay:
             writer.transport.abort()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
         self._writers.add(writer)
         try:
             on_reader, on_writer = await asyncio.open_connection("127.0.0.1", self._to)

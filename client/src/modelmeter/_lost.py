@@ -17,6 +17,7 @@ from .errors import (
     LostContactError,
     ModelmeterError,
     NotConnectedError,
+    OverloadedError,
     RefusedError,
     UnreachableError,
 )
@@ -39,6 +40,9 @@ _NEVER_CONNECTED = (
 # The core of the client, or of the server that did not take it; no other code runs before a request is read. An
 # answer that was too large for this client begins in another way.
 _TOO_LARGE = ("CLIENT: Sent message larger than max", "SERVER: Received message larger than max")
+
+# A server that has too many RPCs open to look at another one.
+_TOO_MANY = "Concurrent RPC limit exceeded"
 
 _CAUSES = {
     grpc.StatusCode.DEADLINE_EXCEEDED: Cause.DEADLINE,
@@ -89,6 +93,8 @@ def error_without_outcome(
             return _not_connected(record, code, detail)
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED and detail.startswith(_TOO_LARGE):
             return _too_large(record, code, detail, raw_status)
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and detail.startswith(_TOO_MANY):
+            return _too_many(record, code, raw_status)
         # A lookup calls no model, and neither does a server that has no such method.
         if not record.call_id or code is grpc.StatusCode.UNIMPLEMENTED:
             return _nothing_bought(record, code, reason, raw_status)
@@ -143,6 +149,24 @@ def _too_large(record: CallRecord, code: grpc.StatusCode, detail: str, raw_statu
         certainty=Certainty.NONE,
         disposition=Disposition.DID_NOT_HAPPEN,
         effect_outcome=EffectOutcome.REJECTED,
+        may_have_generated=False,
+        call_id=record.call_id,
+        raw_status=raw_status,
+    )
+
+
+def _too_many(record: CallRecord, code: grpc.StatusCode, raw_status: bytes) -> OverloadedError:
+    return OverloadedError(
+        "the server has too many RPCs open, so none read the request; nothing was bought",
+        kind=ErrorKind.OVERLOADED,
+        code=code,
+        cause=Cause.LIMIT,
+        stage=Stage.NOT_WRITTEN,
+        model_asked=record.model,
+        certainty=Certainty.NONE,
+        disposition=Disposition.DID_NOT_HAPPEN,
+        effect_outcome=EffectOutcome.REJECTED,
+        retryable=True,
         may_have_generated=False,
         call_id=record.call_id,
         raw_status=raw_status,

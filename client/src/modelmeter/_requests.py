@@ -29,7 +29,8 @@ from .messages import (
     ToolChoice,
     ToolResult,
 )
-from .records import CallCeiling, Effect, RetryPolicy
+from .records import CallCeiling, Effect
+from .results import RetryPolicy
 from .v1 import message_pb2, model_service_pb2
 from .v1.model_service_pb2 import CompleteRequest, CountTokensRequest, EmbedRequest
 

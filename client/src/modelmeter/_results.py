@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from . import _wire, events, results, sessions
 from .messages import Continuation, ToolCall
-from .records import RetryPolicy
 from .v1 import error_pb2
 
 if TYPE_CHECKING:
@@ -233,8 +232,10 @@ def model_from(proto: model_service_pb2.Model) -> results.Model:
     )
 
 
-def _retry_policy(proto: model_service_pb2.RetryPolicy) -> RetryPolicy:
-    return RetryPolicy(max_attempts=proto.max_attempts, ambiguous=proto.ambiguous, landed=proto.landed)
+def _retry_policy(proto: model_service_pb2.RetryPolicy) -> results.RetryPolicy:
+    return results.RetryPolicy(
+        max_attempts=proto.max_attempts, ambiguous=proto.ambiguous, landed=proto.landed
+    )
 
 
 def _target(proto: model_service_pb2.ModelTarget) -> results.ModelTarget:

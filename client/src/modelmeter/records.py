@@ -58,18 +58,6 @@ class CallCeiling:
 
 
 @dataclass(frozen=True)
-class RetryPolicy:
-    """How often the server may ask the provider for one call, within what is configured for its model."""
-
-    max_attempts: int = 0
-    """Most provider requests; 0: as many as the model's configuration says. 1 asks once."""
-    ambiguous: bool = False
-    """Also repeat after silence that followed a written request, which may buy the answer twice."""
-    landed: bool = False
-    """Also repeat calls that landed, each one billed."""
-
-
-@dataclass(frozen=True)
 class Amount:
     """Tokens and money; the currency stands beside it."""
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .enums import (
     Cause,
@@ -31,9 +31,6 @@ from .enums import (
 )
 from .messages import Continuation, Message, ToolCall
 from .v1 import completion_pb2, embedding_pb2, model_service_pb2, token_count_pb2
-
-if TYPE_CHECKING:
-    from .records import RetryPolicy
 
 
 @dataclass(frozen=True, repr=False)
@@ -387,6 +384,18 @@ class ModelTarget:
     """The most confidential prompt that it may see."""
     price: Price | None
     """What it costs there; None when the deployment has no price for it."""
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How often the server may ask the provider for one call, within what is configured for its model."""
+
+    max_attempts: int = 0
+    """Most provider requests; 0: as many as the model's configuration says. 1 asks once."""
+    ambiguous: bool = False
+    """Also repeat after silence that followed a written request, which may buy the answer twice."""
+    landed: bool = False
+    """Also repeat calls that landed, each one billed."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from .config.telemetry import redaction_of
 from .drivers.http import EgressGate
 from .drivers.http_driver import HttpDriver
 from .drivers.known_secrets import SECRET_CHANGES
+from .drivers.open_files import allow_open_files
 from .drivers.webhook import Webhook
 from .engine.admission import Admission
 from .engine.declared_ceilings import declare
@@ -34,7 +35,7 @@ from .parts import (
     make_private_server,
     make_telemetry,
 )
-from .rpc.server import RpcServer
+from .rpc.server import MOST_RPCS, RpcServer
 from .telemetry.calls import call_recorder
 from .telemetry.log import get_logger
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from .config import (
         Changes,
         LedgerSettings,
+        ServerSettings,
         Settings,
     )
     from .engine.recorder import Recorder
@@ -51,6 +53,9 @@ if TYPE_CHECKING:
     from .telemetry.exports import Exporters
 
 _log = get_logger(__name__)
+
+SPARE_FILES = 1_000
+"""Open files beside those of calls and sessions: the ledger, listeners, callers that only look, idle connections."""
 
 FORMER_SECRETS = 256
 """Keys of drivers that are gone which are still taken out of whatever is told, the newest first."""
@@ -91,6 +96,7 @@ class App:
             reflection=settings.server.reflection,
             reuse_port=share.count > 1,
             max_connection_age=settings.server.max_connection_age_seconds,
+            most_rpcs=_most_rpcs(settings.server),
             has_admin=settings.server.admin_service != "private",
         )
         self.private = make_private_server(settings, self.server)
@@ -111,6 +117,7 @@ class App:
         Raises ListenError, OSError, LedgerUnavailable and SchemaMismatch, and nothing is left open then.
         """
         server = self.settings.server
+        _make_room(self.settings)
         try:
             self.exporters = make_exporters(self.settings, self.telemetry, self._living_secrets)
             await self._open_ledger(self.settings.ledger)
@@ -171,6 +178,8 @@ class App:
             slow_reader_seconds=settings.server.slow_reader_seconds,
         )
         self._bound_sessions(settings)
+        if changes.touch("server"):
+            _make_room(settings)
         self._reconfigure_listeners(settings)
         self.telemetry.reconfigure(redaction)
         return changes
@@ -272,6 +281,24 @@ class App:
             await self._soft_limits.stop()
         if self.exporters is not None:
             await asyncio.to_thread(self.exporters.close)
+
+
+def _most_rpcs(server: ServerSettings) -> int:
+    """Return a bound for the whole server also for each worker: a reload may ask for more."""
+    return MOST_RPCS + 2 * server.max_concurrent_calls + server.max_queued_calls + server.max_sessions
+
+
+def _make_room(settings: Settings) -> None:
+    """Let this process open the connections of as many calls and sessions as it may have."""
+    calls = settings.share.of(settings.server.max_concurrent_calls)
+    wanted = 2 * calls + settings.share.of(settings.server.max_sessions) + SPARE_FILES
+    allowed = allow_open_files(wanted)
+    if allowed < calls + SPARE_FILES:
+        _log.warning(
+            "fewer files may be opened than calls can need: raise RLIMIT_NOFILE",
+            allowed=allowed,
+            wanted=wanted,
+        )
 
 
 @asynccontextmanager

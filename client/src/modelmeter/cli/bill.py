@@ -11,7 +11,7 @@ from modelmeter.errors import NotConnectedError
 if TYPE_CHECKING:
     from modelmeter.enums import SchemaMode
     from modelmeter.errors import ModelmeterError
-    from modelmeter.records import Amount, LedgerCall, RetryPolicy
+    from modelmeter.records import Amount, LedgerCall
     from modelmeter.results import (
         AdditionalUsage,
         Attempt,
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Model,
         PassedOver,
         Price,
+        RetryPolicy,
         Timings,
         TokenCount,
         Usage,

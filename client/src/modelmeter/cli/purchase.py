@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
-from modelmeter.records import CallCeiling, Effect, RetryPolicy
+from modelmeter.records import CallCeiling, Effect
+from modelmeter.results import RetryPolicy
 
 from .ledger_face import Money
 

@@ -412,7 +412,7 @@ class HttpCall:
     def _result(self, end: ExchangeEnd) -> Answer | Failure:
         if self._error_body is not None and end.head is not None:
             return self._refusal(end, end.head, bytes(self._error_body))
-        if end.fault is Fault.POOL_TIMEOUT:
+        if end.fault in (Fault.POOL_TIMEOUT, Fault.EXHAUSTED):
             return failure(Kind.OVERLOADED, end.detail, cause=Cause.LIMIT, retry_after=OVERLOAD_RETRY_SECONDS)
         if end.fault is Fault.EGRESS:
             return egress_refusal(end.detail)

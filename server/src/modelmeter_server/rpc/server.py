@@ -57,6 +57,9 @@ METADATA_BYTES: Final = 16 * 1024
 MAX_PENDING_RPCS: Final = 10_000
 """RPCs that have arrived and are not taken up yet. From a thousand on gRPC by itself drops some at random, with
 CANCELLED, from which nobody can tell whether the call ran. What waits is soon served, or refused with a reason."""
+MOST_RPCS: Final = 20_000
+"""RPCs that are open at once beyond the calls and sessions there may be. Admission counts a call when its request is
+here; without this bound callers could open any number of them and send none, for 18 KB each."""
 
 QUIET_SECONDS: Final = 0.2
 MOST_QUIET_SECONDS: Final = 2.0
@@ -109,14 +112,15 @@ class RpcServer:
         reflection: bool = True,
         reuse_port: bool = False,
         max_connection_age: float = math.inf,
+        most_rpcs: int = MOST_RPCS,
         has_admin: bool = True,
     ) -> None:
         """Register the services; needs a running loop.
 
         Without an `authenticator` nobody is asked who they are; `open_health` and `open_reflection` exempt these two
         services. `reflection` lets clients read the schema from the server. Connections that are older than
-        `max_connection_age` seconds take no new calls. Without `has_admin` the service of operators is not here, and
-        `admin` can be served elsewhere.
+        `max_connection_age` seconds take no new calls. More than `most_rpcs` at once are RESOURCE_EXHAUSTED. Without
+        `has_admin` the service of operators is not here, and `admin` can be served elsewhere.
         """
         self._engine = engine
         telemetry = engine.telemetry
@@ -129,6 +133,7 @@ class RpcServer:
         self._server = grpc.aio.server(
             interceptors=[*watching, Boundary(), self.gate],
             options=server_options(reuse_port=reuse_port, max_connection_age=max_connection_age),
+            maximum_concurrent_rpcs=most_rpcs,
         )
         add_services(
             self._server,

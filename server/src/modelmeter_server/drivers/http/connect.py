@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 import re
 import socket
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 _PROXY_HEAD_BYTES = 16 * 1024
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3})[ \r]")
+
+_OURS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+"""What says that there is too little here; nothing is known of the peer then."""
 
 Lost = Callable[[Connection], None]
 Address = tuple[int, int, tuple[object, ...]]
@@ -87,7 +91,7 @@ async def open_connection(
     try:
         connection = await _dial_any(endpoint, seconds, on_lost)
     except ConnectError as exc:
-        if proxy is None or exc.fault is Fault.EGRESS:
+        if proxy is None or exc.fault in (Fault.EGRESS, Fault.EXHAUSTED):
             raise
         # Our way out is broken, which says nothing about the provider and no retry mends.
         raise ConnectError(Fault.PROXY, f"proxy: {exc.detail}", exc.error) from exc
@@ -126,9 +130,16 @@ async def _dial_any(endpoint: Endpoint, seconds: float, on_lost: Lost) -> Connec
         except ConnectionRefusedError as exc:
             failure = ConnectError(Fault.REFUSED, f"{host} refused the connection", exc)
         except OSError as exc:
+            if exc.errno in _OURS:
+                raise _exhausted(exc) from exc
             reason = exc.strerror or type(exc).__name__
             failure = ConnectError(Fault.CONNECT_FAILED, f"cannot connect to {host}: {reason}", exc)
     raise failure or ConnectError(Fault.DNS, f"{host} has no address")
+
+
+def _exhausted(error: OSError) -> ConnectError:
+    reason = (error.strerror or "no room").lower()
+    return ConnectError(Fault.EXHAUSTED, f"this server cannot open another connection: {reason}", error)
 
 
 async def _resolve(host: str, port: int) -> Sequence[Address]:
@@ -140,6 +151,8 @@ async def _resolve(host: str, port: int) -> Sequence[Address]:
             loop = asyncio.get_running_loop()
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as exc:
+            if isinstance(exc, OSError) and exc.errno in _OURS:
+                raise _exhausted(exc) from exc
             raise ConnectError(Fault.DNS, f"{host} does not resolve", exc) from exc
     return [(family, proto, address) for family, _, proto, _, address in found]
 

@@ -26,6 +26,8 @@ class Fault(Enum):
     REQUEST_LIMIT = "REQUEST_LIMIT"
     """The request is larger than we send."""
 
+    EXHAUSTED = "EXHAUSTED"
+    """This process has no file descriptor, or this machine no memory, for one more connection."""
     EGRESS = "EGRESS"
     """The deployment does not allow connections to this host."""
     DNS = "DNS"
@@ -81,6 +83,7 @@ class Fault(Enum):
 _CAUSES = {
     Fault.NONE: None,
     Fault.POOL_TIMEOUT: Cause.LIMIT,
+    Fault.EXHAUSTED: Cause.LIMIT,
     Fault.REQUEST_LIMIT: Cause.LIMIT,
     Fault.NOT_ALLOWED: Cause.LIMIT,
     Fault.EGRESS: Cause.LIMIT,

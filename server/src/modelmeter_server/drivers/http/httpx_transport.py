@@ -34,6 +34,7 @@ _EXCEPTIONS: dict[Fault, type[httpx.RequestError]] = {
     Fault.POOL_TIMEOUT: httpx.PoolTimeout,
     Fault.REQUEST_LIMIT: httpx.LocalProtocolError,
     Fault.NOT_ALLOWED: httpx.LocalProtocolError,
+    Fault.EXHAUSTED: httpx.ConnectError,
     Fault.EGRESS: httpx.ConnectError,
     Fault.DNS: httpx.ConnectError,
     Fault.REFUSED: httpx.ConnectError,

@@ -210,6 +210,8 @@ class WebSocketCall:
             return without_credentials(error)
         if isinstance(error, ConnectError) and error.fault is Fault.EGRESS:
             return egress_refusal(error.detail)
+        if isinstance(error, ConnectError) and error.fault is Fault.EXHAUSTED:
+            return failure(Kind.OVERLOADED, error.detail, cause=Cause.LIMIT)
         if isinstance(error, ConnectError):
             return Ending(
                 end=End.RESET,
