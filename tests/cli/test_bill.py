@@ -11,7 +11,7 @@ from modelmeter._results import attempts_from
 from modelmeter.cli import bill
 from modelmeter.enums import Cause, Certainty, CostSource, Disposition, ErrorKind, Stage
 from modelmeter.results import AdditionalUsage, Cost, Price, PriceTier, Timings, Usage
-from modelmeter.v1 import error_pb2
+from modelmeter.v1 import error_pb2, usage_pb2
 
 INT64 = st.integers(0, 2**63 - 1)
 
@@ -76,7 +76,8 @@ def test_requests_to_hosted_tools_are_told():
 
 
 def attempt(number, certainty):
-    (made,) = attempts_from([error_pb2.Attempt(number=number, certainty=f"CERTAINTY_{certainty.value}")])
+    told = usage_pb2.Certainty.Value(f"CERTAINTY_{certainty.value}")
+    (made,) = attempts_from([error_pb2.Attempt(number=number, certainty=told)])
     return made
 
 

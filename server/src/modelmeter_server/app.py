@@ -37,6 +37,7 @@ from .identity.key_set import KeySet
 from .identity.token_file import TokenFile
 from .ledger.queries import get_totals, list_all_halts
 from .ledger.storage import StorageSettings, StoredLedger, open_ledger
+from .rpc.listen import ListenError
 from .rpc.private import PrivateServer
 from .rpc.server import RpcServer
 from .telemetry.bus import EventBus
@@ -123,7 +124,7 @@ class App:
     async def start(self) -> list[str]:
         """Open the ledger, listen and serve; return the addresses as bound.
 
-        Raises ListenError, OSError, LedgerUnavailable and SchemaMismatch, and nothing is left open then.
+        Raises ListenError, LedgerUnavailable and SchemaMismatch, and nothing is left open then.
         """
         server = self.settings.server
         try:
@@ -304,9 +305,10 @@ def make_telemetry(settings: Settings, living: Callable[[], Iterable[str]] = tup
 def make_exporters(
     settings: Settings, telemetry: Telemetry, living: Callable[[], Iterable[str]] = tuple
 ) -> Exporters:
-    """Begin to export. Raises OSError when Prometheus' address cannot be listened on."""
+    """Begin to export. Raises ListenError when Prometheus' address cannot be listened on."""
     told = settings.telemetry
-    host, _, port = of_worker(told.prometheus.listen, settings.share.index).rpartition(":")
+    address = of_worker(told.prometheus.listen, settings.share.index)
+    host, _, port = address.rpartition(":")
     exports = Exports(
         otlp_endpoint=told.otlp.endpoint,
         otlp_insecure=told.otlp.insecure,
@@ -319,7 +321,14 @@ def make_exporters(
         prometheus_port=int(port or 0),
     )
     redaction = redaction_of(told.redaction, _secrets(settings), living)
-    return Exporters(telemetry, exports, redaction, old_names=told.old_names)
+    try:
+        return Exporters(telemetry, exports, redaction, old_names=told.old_names)
+    except OSError as error:
+        message = (
+            f"cannot listen on {address} (telemetry.prometheus.listen): {error.strerror or error}; stop the other "
+            "process, or choose another address"
+        )
+        raise ListenError(message) from None
 
 
 def _secrets(settings: Settings) -> tuple[str, ...]:
