@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from modelmeter import errors
 from modelmeter._results import attempts_from
 from modelmeter.cli import bill
-from modelmeter.enums import Cause, Certainty, CostSource, Disposition, ErrorKind, Stage
-from modelmeter.results import AdditionalUsage, Cost, Price, PriceTier, Timings, Usage
-from modelmeter.v1 import error_pb2
+from modelmeter.enums import Cause, Certainty, CostSource, Disposition, ErrorKind, PassReason, Stage
+from modelmeter.results import AdditionalUsage, Cost, PassedOver, Price, PriceTier, Timings, Usage
+from modelmeter.v1 import error_pb2, usage_pb2
 
 INT64 = st.integers(0, 2**63 - 1)
 
@@ -76,7 +76,8 @@ def test_requests_to_hosted_tools_are_told():
 
 
 def attempt(number, certainty):
-    (made,) = attempts_from([error_pb2.Attempt(number=number, certainty=f"CERTAINTY_{certainty.value}")])
+    told = usage_pb2.Certainty.Value(f"CERTAINTY_{certainty.value}")
+    (made,) = attempts_from([error_pb2.Attempt(number=number, certainty=told)])
     return made
 
 
@@ -127,6 +128,17 @@ def test_a_call_that_certainly_cost_nothing_has_no_row_for_a_cost():
 )
 def test_the_advice_to_repeat_says_what_it_may_cost(details, text):
     assert rows(**details)["repeat"] == text
+
+
+def test_who_was_passed_over_for_what_is_told_anyway_is_not_repeated():
+    same, other = (
+        "bad request: request.temperature: takes 0 to 1",
+        "bad request: request.temperature: takes 0 to 2",
+    )
+    passed_over = tuple(PassedOver(name, PassReason.CANNOT, why) for name, why in (("a", same), ("b", other)))
+    refused = errors.RefusedError(same, kind=ErrorKind.REFUSED, passed_over=passed_over)
+    told = [text for label, text in bill.of_error(refused) if label == "passed over"]
+    assert told == ["b: CANNOT, bad request: temperature: takes 0 to 2"]
 
 
 def test_what_the_provider_said_is_told_untouched():

@@ -123,8 +123,8 @@ PURCHASE = (
 async def test_a_batch_says_its_effect_its_ceiling_and_whether_to_buy(address, service):
     service.script("Embed", returning(embedded([1.0])))
     money = ("--ceiling-money", "0.05USD", "--provider-options", '{"user": "u"}')
-    money += ("--sensitivity", "internal")
-    result = await run("embed", "small", "a", *PURCHASE, *money, "--address", address)
+    secret = ("--sensitivity", "internal")
+    result = await run("embed", "small", "a", *PURCHASE, *money, *secret, "--address", address)
     assert result.code == 0, result.err
     (request,) = service.requests
     assert (request.effect.run_id, request.effect.key) == ("trip-7", "step-1")

@@ -92,6 +92,16 @@ async def test_a_ceiling_is_set_listed_met_and_deleted(books):
     assert (again.exit_code, again.stderr.partition(":")[0]) == (3, "REFUSED")
 
 
+async def test_a_ceiling_on_every_run_is_not_taken_for_one_on_the_run_that_it_shows(books):
+    for name in ([], ["other"]):
+        assert (await ledger(books, "ceilings", "set", "run", *name, "--tokens", "500")).exit_code == 0
+    listed = (await ledger(books, "ceilings", "list", "--format", "jsonl")).stdout.splitlines()
+    assert {(row["scope"], row["name"]) for row in map(json.loads, listed)} == {
+        ("EVERY RUN", ""),
+        ("RUN", "other"),
+    }
+
+
 async def test_a_halt_is_set_listed_met_and_cleared(books):
     assert (await ledger(books, "halt", "set", "tenant", "--reason", "audit")).exit_code == 0
     assert json.loads((await ledger(books, "halt", "list", "--format", "jsonl")).stdout)["reason"] == "audit"

@@ -158,6 +158,32 @@ async def test_an_address_that_is_not_this_machine_s_is_told_in_one_line(address
     assert line.endswith(words)
 
 
+async def test_a_private_address_that_is_taken_is_told_in_one_line(tmp_path, replay_address):
+    config = tmp_path / "m.toml"
+    config.write_text(
+        f'[server]\nprivate_listen = "{replay_address}"\n'
+        '[providers.replay]\nkind = "replay"\nallow_direct_models = true\n'
+    )
+    result = await run("serve", "--config", str(config), "--listen", "127.0.0.1:0")
+    assert (result.code, result.out) == (1, "")
+    (line,) = result.err.splitlines()
+    assert line.startswith(f"cannot listen on {replay_address}: Address already in use")
+
+
+async def test_a_metrics_address_that_is_taken_is_told_in_one_line(tmp_path, replay_address):
+    config = tmp_path / "m.toml"
+    config.write_text(
+        f'[telemetry.prometheus]\nlisten = "{replay_address}"\n'
+        '[providers.replay]\nkind = "replay"\nallow_direct_models = true\n'
+    )
+    result = await run("serve", "--config", str(config), "--listen", "127.0.0.1:0")
+    assert (result.code, result.out) == (1, "")
+    (line,) = result.err.splitlines()
+    assert line.startswith(
+        f"cannot listen on {replay_address} (telemetry.prometheus.listen): Address already"
+    )
+
+
 async def test_an_address_for_other_machines_is_refused_without_tls():
     result = await run("serve", "--listen", "0.0.0.0:0")
     assert result.code == 2

@@ -257,10 +257,15 @@ async def test_a_url_that_names_no_ledger_is_refused_without_its_password(url, s
 
 
 @pytest.mark.parametrize(
-    "url", ["postgresql://me:hunter2@127.0.0.1:1/x", "sqlite:////no/such/folder/ledger.db"]
+    ("url", "place"),
+    [
+        ("postgresql://me:hunter2@127.0.0.1:1/x?password=hunter2", "PostgreSQL at 127.0.0.1:1, database x"),
+        ("sqlite:////no/such/folder/ledger.db", "/no/such/folder/ledger.db, in a folder"),
+    ],
 )
-async def test_a_database_that_cannot_be_reached_is_named_without_its_password(url):
+async def test_a_database_that_cannot_be_reached_is_named_without_its_password(url, place):
     with pytest.raises(LedgerUnavailable) as refused:
         await open_ledger(StorageSettings(url=url))
     assert "the ledger cannot be opened" in str(refused.value)
+    assert place in str(refused.value)
     assert "hunter2" not in str(refused.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -45,7 +46,9 @@ SCRIPTS = ROOT / "examples" / "replay-scripts.toml"
 EXAMPLES = sorted(set((ROOT / "examples").glob("*.toml")) - {SCRIPTS})
 ENVIRON = {
     f"{name}_API_KEY": f"sk-{number}"
-    for number, name in enumerate(("ANTHROPIC", "AZURE", "GEMINI", "GROQ", "OPENAI", "OPENROUTER"), start=1)
+    for number, name in enumerate(
+        ("ANTHROPIC", "ANTHROPIC_EU", "AZURE", "GEMINI", "GROQ", "OPENAI", "OPENROUTER"), start=1
+    )
 }
 ENVIRON["MODELMETER_HASH_KEY"] = "a-key-for-hashes"
 HEADINGS = {
@@ -247,17 +250,39 @@ def test_the_full_example_holds_every_documented_key_and_so_proves_it_known():
     assert not {path: keys for path, keys in missing.items() if keys}
 
 
-@pytest.mark.parametrize("block", re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL))
-def test_every_block_of_the_document_loads(folder, block):
+OF_OTHER_THINGS = {"development.md", "replay.md"}
+"""Pages whose TOML is no configuration, or has tests of its own."""
+KINDS = ("anthropic",)
+"""Providers that a block may name without declaring them, as a page does that has shown one above."""
+BLOCKS = [
+    pytest.param(block, id=f"{page.name}-{number}")
+    for page in sorted((ROOT / "docs").glob("*.md"))
+    if page.name not in OF_OTHER_THINGS
+    for number, block in enumerate(re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), re.DOTALL))
+]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_every_block_of_the_pages_loads(folder, block):
     provider = '[providers.x]\nkind = "replay"\nallow_direct_models = true\n'
+    named = {
+        name: f'[providers.{name}]\nkind = "{name}"\napi_key_env = "ANTHROPIC_API_KEY"\n' for name in KINDS
+    }
     needed = "" if "[providers" in block else provider
+    needed += "".join(
+        text
+        for name, text in named.items()
+        if f'provider = "{name}"' in block and f"[providers.{name}]" not in block
+    )
     if ".price]" in block and "provider =" not in block:
         name = re.search(r"\[(models\..*)\.price\]", block)
         assert name is not None
         needed += f'[{name[1]}]\nprovider = "x"\nmodel = "answer"\n'
     elif "[models" not in block and not needed:
         needed = provider
-    block = block.replace("/run/secrets/openai", "openai.key")
+    for secret in ("/run/secrets/openai", "/run/secrets/anthropic"):
+        block = block.replace(secret, "openai.key")
+    block = block.replace("/usr/local/bin/openai-key", sys.executable)
     (folder / "m.toml").write_text(needed + block)
     load(folder / "m.toml", ENVIRON)
 

@@ -255,7 +255,7 @@ class Ceiling:
     created_at: datetime | None
     """When it was set."""
     standings: tuple[Standing, ...]
-    """Where its subject stands, one for each bound."""
+    """Where its subject stands, one for each bound; for a ceiling on every run the one that has used most of it."""
     by_admin: bool = False
     """Whether an admin or the configuration set it: nobody else may replace or delete it."""
 

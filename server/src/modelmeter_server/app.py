@@ -114,7 +114,7 @@ class App:
     async def start(self) -> list[str]:
         """Open the ledger, listen and serve; return the addresses as bound.
 
-        Raises ListenError, OSError, LedgerUnavailable and SchemaMismatch, and nothing is left open then.
+        Raises ListenError, LedgerUnavailable and SchemaMismatch, and nothing is left open then.
         """
         server = self.settings.server
         _make_room(self.settings)

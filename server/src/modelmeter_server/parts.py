@@ -22,6 +22,7 @@ from .identity.authenticator import CallerAuthenticator
 from .identity.jwt_verifier import JwtVerifier
 from .identity.key_set import KeySet
 from .identity.token_file import TokenFile
+from .rpc.listen import ListenError
 from .rpc.private import PrivateServer
 from .telemetry.bus import EventBus
 from .telemetry.exports import Exporters, Exports
@@ -68,9 +69,10 @@ def make_telemetry(settings: Settings, living: Callable[[], Iterable[str]] = tup
 def make_exporters(
     settings: Settings, telemetry: Telemetry, living: Callable[[], Iterable[str]] = tuple
 ) -> Exporters:
-    """Begin to export. Raises OSError when Prometheus' address cannot be listened on."""
+    """Begin to export. Raises ListenError when Prometheus' address cannot be listened on."""
     told = settings.telemetry
-    host, _, port = of_worker(told.prometheus.listen, settings.share.index).rpartition(":")
+    address = of_worker(told.prometheus.listen, settings.share.index)
+    host, _, port = address.rpartition(":")
     exports = Exports(
         otlp_endpoint=told.otlp.endpoint,
         otlp_insecure=told.otlp.insecure,
@@ -83,7 +85,14 @@ def make_exporters(
         prometheus_port=int(port or 0),
     )
     redaction = redaction_of(told.redaction, fixed_secrets(settings), living, SECRET_CHANGES.count)
-    return Exporters(telemetry, exports, redaction, old_names=told.old_names)
+    try:
+        return Exporters(telemetry, exports, redaction, old_names=told.old_names)
+    except OSError as error:
+        message = (
+            f"cannot listen on {address} (telemetry.prometheus.listen): {error.strerror or error}; stop the other "
+            "process, or choose another address"
+        )
+        raise ListenError(message) from None
 
 
 def fixed_secrets(settings: Settings) -> tuple[str, ...]:

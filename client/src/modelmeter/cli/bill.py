@@ -144,7 +144,7 @@ def of_error(error: ModelmeterError) -> Rows:
         ("model", _asked(error)),
         ("happened", f"{error.disposition.value}, ended by {error.cause.value}{stage}"),
         *_figures(error),
-        *_ways(error.passed_over, error.attempts),
+        *_ways(tuple(each for each in error.passed_over if each.detail != error.message), error.attempts),
         ("repeat", _advice(error)),
         ("provider", _provider_said(error)),
         ("call id", error.call_id),
@@ -205,7 +205,11 @@ def booked(amount: Amount, currency: str) -> str:
 
 def _ways(passed_over: tuple[PassedOver, ...], attempts: tuple[Attempt, ...]) -> Rows:
     """Return who was passed over, and every request where there were several or the last was not the first choice."""
-    rows = [("passed over", f"{each.target}: {each.reason.value}, {each.detail}") for each in passed_over]
+    rows = [
+        # A field of the request is named as the caller wrote it, also where the request lies inside another message.
+        ("passed over", f"{each.target}: {each.reason.value}, {each.detail.replace(': request.', ': ')}")
+        for each in passed_over
+    ]
     if len(attempts) > 1:
         rows += [(f"attempt {each.number}", _attempt(each)) for each in attempts]
     return rows

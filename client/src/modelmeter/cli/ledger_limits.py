@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from modelmeter.enums import WindowKind
+from modelmeter.enums import Scope, WindowKind
 from modelmeter.records import Window
 
 from . import bill
@@ -52,7 +52,7 @@ def ceilings() -> None:
 @format_option
 @connection_options
 def list_ceilings(form: str, address: str, tls: bool, ca_file: Path | None, timeout: float | None) -> None:
-    """List every ceiling and where its subjects stand."""
+    """List every ceiling and where its subject stands: of a ceiling on EVERY RUN the run that has used most of it."""
     with open_ledger(address, tls=tls, ca_file=ca_file) as ledger:
         found = ledger.ceilings(timeout=timeout)
     show_list(form, COLUMNS, [row for each in found for row in ceiling_rows(each)])
@@ -73,9 +73,10 @@ def ceiling_rows(ceiling: Ceiling) -> list[dict[str, Any]]:
 def _row(ceiling: Ceiling, name: str, currency: str, standing: Standing | None) -> dict[str, Any]:
     counted = ("allowed", "settled", "held", "unsettled")
     row: dict[str, Any] = {column: _amount(getattr(standing, column, None), currency) for column in counted}
+    is_of_every_run = ceiling.subject.scope is Scope.RUN and not ceiling.subject.name
     return row | {
         "ceiling_id": ceiling.ceiling_id,
-        "scope": ceiling.subject.scope,
+        "scope": "EVERY RUN" if is_of_every_run else ceiling.subject.scope,
         "name": name,
         "window": _window(ceiling.window),
         "currency": currency,

@@ -1207,8 +1207,8 @@ class Ceiling(_message.Message):
 
     @_builtins.property
     def standings(self) -> _containers.RepeatedCompositeFieldContainer[_error_pb2.CeilingStanding]:
-        """Where its subject stands now, one for each bound; up to 100 for a ceiling on every run, those of the runs that
-        spent in this window.
+        """Where its subject stands now, one for each bound. For a ceiling on every run those of the run that has used most of
+        it in this window, which they name; none as long as no run has used any.
         """
 
     def __init__(

@@ -93,7 +93,8 @@ def _run(settings: Settings, read: Callable[[], Settings], lifeline: int | None)
     from .ports import check_free
 
     try:
-        for address in settings.server.listen if lifeline is None else ():
+        own = settings.server.private_listen
+        for address in (*settings.server.listen, *([own] if own else [])) if lifeline is None else ():
             check_free(address)
         announce = _announce if lifeline is None else _announcing(lifeline)
         serving.run(settings, announce=announce, read_again=read, lifeline=lifeline)

@@ -32,7 +32,7 @@ class NotAuthenticated(Exception):
     """Nobody vouches for the caller. The message is for the caller; it tells no more than its own credential does."""
 
     def __init__(self, message: str, *, subject: str = "", tenant: str = "") -> None:
-        """For the log are `subject`, whom a credential names that did not prove it, and `tenant`, one that is missing."""
+        """For the log: `subject` is whom a credential names that did not prove it, `tenant` one that is missing."""
         super().__init__(message)
         self.subject = subject
         self.tenant = tenant

@@ -175,7 +175,7 @@ def _no_room(subject: Subject) -> str:
 
 def _unpriced(hold: Hold, subject: Subject, currency: str) -> Denied:
     why = f"is priced in {hold.currency}" if hold.currency else "has no price"
-    message = f"the ceiling of {_name(subject)} is in {currency} and the model {why}"
+    message = f"the ceiling of {_name(subject)} is in {currency} and the model {why}: it needs a price in {currency}"
     return Denied(kind=Kind.REFUSED, message=message)
 
 

@@ -68,6 +68,7 @@ class StoredLedger:
         """Put it together; `start` opens it."""
         self._store = store
         self._reader = reader
+        self._place = _place(settings.url)
         self._settle_wait = settings.settle_wait
         self._writer = Writer(store, on_soft_limit=on_soft_limit)
         self._lease = Lease(self._writer, store, seconds=settings.lease_seconds)
@@ -80,7 +81,7 @@ class StoredLedger:
         except SchemaMismatch:
             raise
         except DatabaseAway as error:
-            message = f"the ledger cannot be opened: {error}"
+            message = f"the ledger cannot be opened: {error} ({self._place}); see to [ledger] url"
             raise LedgerUnavailable(message) from error
         await self._lease.register()
         self._tasks = [asyncio.create_task(self._writer.run(), name="ledger writer")]
@@ -155,6 +156,15 @@ class StoredLedger:
         await self._lease.give_back()
         await self._store.close()
         await self._reader.close()
+
+
+def _place(url: str) -> str:
+    """Return where a ledger is and what that asks for, without who logs in."""
+    scheme, _, rest = url.partition(":")
+    if scheme == "sqlite":
+        return f"{_sqlite_path(rest)}, in a folder that must be there and writable"
+    parts = urlsplit(url)
+    return f"PostgreSQL at {parts.hostname or 'the local socket'}:{parts.port or 5432}, database {parts.path[1:]}"
 
 
 def _tell(told: asyncio.Future[bool], answer: bool) -> None:
