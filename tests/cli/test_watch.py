@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -16,7 +17,8 @@ from modelmeter.enums import Certainty, CostSource, EventSeverity
 from modelmeter.results import Cost, Usage
 from modelmeter.watched import Event
 from modelmeter_server.telemetry.observation import Telemetry
-from tests.support.running_server import serving
+from tests.support.command_line import started
+from tests.support.running_server import Running, serving
 from tests.support.scripted_driver import ScriptedDriver, answering
 
 EVENT = Event(
@@ -78,6 +80,23 @@ async def test_events_are_shown_as_they_come():
     assert result.exit_code == 0
     kinds = [each.split()[1] for each in result.stdout.splitlines()]
     assert kinds == ["prompt.started", "attempt", "prompt.completed"]
+
+
+async def test_ctrl_c_ends_it_without_a_word():
+    async with serving(ScriptedDriver(answering()), telemetry=Telemetry()) as running:
+        asking = asyncio.ensure_future(_ask_until_cancelled(running))
+        async with started("watch", "--address", running.address) as process:
+            assert process.stdout is not None
+            await process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            _, err = await process.communicate()
+        asking.cancel()
+    assert (process.returncode, err) == (0, b"")
+
+
+async def _ask_until_cancelled(running: Running) -> None:
+    while True:
+        await running.ask()
 
 
 async def test_programs_get_one_object_a_line():

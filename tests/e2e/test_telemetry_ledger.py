@@ -75,3 +75,11 @@ async def test_what_the_ledger_holds_and_what_runs_is_counted(tmp_path):
     assert [metrics[names.IN_FLIGHT] for metrics in (during, after)] == [[({}, 1)], [({}, 0)]]
     assert sum(each[1] for each in during[names.QUEUE_TIME]) == 1
     assert after[names.LEDGER_UP] == [({}, 1)]
+
+
+async def test_the_sessions_that_are_open_are_counted(tmp_path):
+    async with deployment(tmp_path) as (running, client):
+        async with client.session("replay/answer"):
+            during = counted(running.telemetry)
+        after = counted(running.telemetry)
+    assert [metrics[names.SESSIONS_OPEN] for metrics in (during, after)] == [[({}, 1)], [({}, 0)]]

@@ -300,4 +300,6 @@ async def test_every_place_was_looked_into(told):
     lines = [json.loads(line) for line in told.log.splitlines()]
     assert sum(line["event"] == "call" for line in lines) == calls
     assert sum(line["event"] == "response.session_ended" for line in lines) == 2
-    assert all(line["trace_id"] for line in lines if line["event"] == "call")
+    own = [line for line in lines if line["event"] == "call" or line["event"].startswith("response.")]
+    assert all(line["trace_id"] for line in own)
+    assert all(line["call_id"] for line in own if line["event"] in ("call", "response.turn_completed"))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from modelmeter_server.core.events import PromptStarted, Severity
+from modelmeter_server.core.outcomes import Kind
 from modelmeter_server.telemetry.bus import BATCH, BusClosed, EventBus, EventFilter, TooManyWatchers
 
 ALL = EventFilter(tenant="default")
@@ -168,6 +169,9 @@ def test_the_latest_events_are_kept_and_no_more_than_are_bounded():
         ({"min_severity": int(Severity.INFO)}, True),
         ({"min_severity": int(Severity.WARNING)}, False),
         ({"tenant": "other"}, False),
+        ({"error_kinds": frozenset({Kind.BUG})}, False),
+        ({"tool": "web_search"}, False),
+        ({"target": "a/m"}, False),
     ],
 )
 def test_everything_that_a_filter_names_must_hold(wanted, takes):

@@ -73,6 +73,8 @@ def watch(
                     left -= 1
                     if not left:
                         return
+    except KeyboardInterrupt:
+        return  # as it is meant to end
     except ModelmeterError as error:
         show_rows(f"{bill.title(error)}: {error.message}", [], error=True)
         sys.exit(exit_of(error))
