@@ -15,10 +15,11 @@ from modelmeter_server.core.request_limits import is_large
 from modelmeter_server.core.retry_policy import ONCE, policy_for, retry_violations
 from modelmeter_server.core.tenants import OPEN, Tenant
 
-from .admission import Admission, shutting_down
+from .admission import Admission
 from .call import Call
 from .choosing import instances_of, route_of
 from .counting import CountLog, plan_count
+from .cut import shutting_down
 from .embedding import embedding_hold, plan_embedding, with_embedding_terms
 from .entry import Entry
 from .halting import concerns, sentence
