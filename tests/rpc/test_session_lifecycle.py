@@ -159,6 +159,22 @@ async def test_a_caller_that_leaves_gets_the_turn_cut_recorded_and_the_session_e
     assert sum(isinstance(each, SessionEnded) for each in served.events) == 1
 
 
+@pytest.mark.parametrize("steps", range(12))
+async def test_a_caller_that_leaves_while_the_session_ends_takes_no_socket_and_no_end_along(steps):
+    async with sessions(Reply(answered("r1"))) as served:
+        session = await served.service.client.open_session(MODEL)
+        await session.ask("a")
+        closing = asyncio.create_task(session.close(cut=True))
+        for _ in range(steps):
+            await asyncio.sleep(0)  # the server is in this loop: it comes one step further
+        session.cancel()
+        await closing
+        await served.service.server.stop(5)
+        assert sum(isinstance(each, SessionEnded) for each in served.events) == 1
+        async with asyncio.timeout(5):
+            await served.provider.left.wait()
+
+
 async def test_a_deadline_ends_turn_and_session_before_it_passes():
     # Long enough for a busy machine to send the turn first, and to tell its end within what is kept of it.
     async with sessions(HELD) as served:

@@ -1,5 +1,6 @@
 """What the turns of a session go on from, and what becomes of them when the provider has forgotten it."""
 
+import asyncio
 import uuid
 
 import pytest
@@ -143,6 +144,23 @@ async def test_a_kept_socket_that_dies_before_anything_came_back_costs_one_more_
         await session.ask("a")
         completion, _ = await take(session, "b")
     assert (served.connections, completion.attempts_total) == ([1, 1, 2], 2)
+
+
+async def test_a_second_sending_that_is_refused_here_hides_nothing_of_the_first():
+    draining: list[asyncio.Task[int]] = []
+
+    def answer(asked):
+        if len(served.provider.asked) == 1:
+            return replies(1)[0]
+        draining.append(asyncio.create_task(served.service.engine.drain(10)))
+        return Reply(reset=True)
+
+    async with sessions(answer=answer) as served, served.open(keep_transcript=True) as session:
+        await session.ask("a")
+        failed = await fail(session, "b")
+        await draining[0]
+    assert (failed.kind, failed.certainty) == (ErrorKind.UNAVAILABLE, Certainty.UNKNOWN)
+    assert "DRAINING" in str(failed)
 
 
 async def test_a_turn_that_generated_is_never_sent_twice():

@@ -32,6 +32,7 @@ from modelmeter_server.core.session_events import (
 )
 from modelmeter_server.core.session_frames import CONNECTION_LIMIT, PREVIOUS_NOT_FOUND
 from modelmeter_server.core.session_observer import SessionObserver
+from modelmeter_server.core.tally import together
 from modelmeter_server.core.tenants import OPEN, Tenant
 from modelmeter_server.core.transcripts import Transcript
 from modelmeter_server.drivers.driver import TurnTerms
@@ -118,6 +119,8 @@ class Session:
         self.model = model
         self.draining: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the server shuts down and wants no further turn."""
+        self.is_closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when its end has begun."""
         self.tenant = tenant
         """Who opened it: its turns are booked under this name."""
         self.offer = offer
@@ -351,6 +354,8 @@ class Session:
 
     async def close(self, reason: SessionEnd) -> SessionEnded | None:
         """Wait for the turn under way, close the socket and tell that it is over; `None` if no turn was ever sent."""
+        if not self.is_closing.done():
+            self.is_closing.set_result(None)
         if self._turn is not None:
             await asyncio.wait((self._turn,))
         await self._settled()
@@ -401,12 +406,16 @@ def _itself(request: CompletionRequest) -> CompletionRequest:
 
 
 def _joined(first: CallOutcome, second: CallOutcome) -> CallOutcome:
-    """Return the second outcome with the attempts of both."""
+    """Return the second outcome with the attempts of both; what failed twice is no cheaper for the second time."""
     later = [
         msgspec.structs.replace(each, number=first.attempts_total + each.number) for each in second.attempts
     ]
+    result = second.result
+    if isinstance(first.result, Failure) and isinstance(result, Failure):
+        result = together(first.result, result)
     return msgspec.structs.replace(
         second,
+        result=result,
         attempts=(*first.attempts, *later)[-MAX_REPORTED_ATTEMPTS:],
         attempts_total=first.attempts_total + second.attempts_total,
     )
