@@ -61,7 +61,8 @@ async def playing(play):
 
 
 def over(reason):
-    ended = session_pb2.SessionClosed(session_id="s-1", reason=f"SESSION_END_REASON_{reason}")
+    number = session_pb2.SessionEndReason.Value(f"SESSION_END_REASON_{reason}")
+    ended = session_pb2.SessionClosed(session_id="s-1", reason=number)
     return Response(ended=ended)
 
 

@@ -29,6 +29,7 @@ from modelmeter_server.ledger.storage import StorageSettings, open_ledger
 from tests.e2e import hostile
 from tests.support.command_line import run
 from tests.support.fault_server import FaultServer, Reply
+from tests.support.logged_server import logged_server
 from tests.support.postgres import PostgresServer
 from tests.support.server_process import configuration, server_process
 
@@ -262,6 +263,56 @@ async def test_a_postgresql_database_that_takes_no_writes(tmp_path: Path, postgr
 
     async with process_on(tmp_path, postgres_url) as (front, _):
         await outlive(front, lambda: set_read_only("on"), lambda: set_read_only("off"), "read-only")
+
+
+@asynccontextmanager
+async def migrated_by_another(url: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Hold the lock under which servers migrate; yields what cuts all connections and waits until one wants it."""
+    other = await asyncpg.connect(url)
+    await other.execute("SELECT pg_advisory_lock($1::bigint)", migrations.LOCK)
+
+    async def until_wanted() -> None:
+        cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()"
+        await other.execute(cut, url.rsplit("/", 1)[1])
+        waiting = (
+            "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database"
+            " WHERE datname = $1 AND locktype = 'advisory' AND NOT granted"
+        )
+        while not await other.fetchval(waiting, url.rsplit("/", 1)[1]):
+            await asyncio.sleep(0.05)
+
+    try:
+        yield until_wanted
+    finally:
+        await other.close()
+
+
+@several_waits
+async def test_a_shutdown_does_not_wait_for_the_migration_of_another_server(
+    tmp_path: Path, postgres_url: str
+):
+    async with FaultServer() as provider:
+        file = configuration(tmp_path, provider.url, postgres_url, lease=1)
+        async with server_process(file) as server, migrated_by_another(postgres_url) as until_wanted:
+            await until_wanted()
+            server.process.terminate()
+            async with asyncio.timeout(15):
+                assert await server.process.wait() == 0
+
+
+@several_waits
+async def test_a_start_that_waits_for_the_migration_of_another_server_can_be_called_off(
+    tmp_path: Path, postgres_url: str
+):
+    file = configuration(tmp_path, "http://127.0.0.1:9", postgres_url)
+    async with (
+        migrated_by_another(postgres_url) as until_wanted,
+        logged_server("--config", str(file), env={"KEY": "sk-test"}, must_serve=False) as server,
+    ):
+        await until_wanted()
+        async with asyncio.timeout(15):
+            assert await server.end() == 0
+    assert server.find("stopped before it served")
 
 
 @several_waits

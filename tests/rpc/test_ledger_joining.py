@@ -11,7 +11,7 @@ import pytest
 
 from modelmeter.v1 import model_service_pb2
 from tests.support.ledgers import ledger_in, rows_of, until, until_settled
-from tests.support.running_server import asking, read_all, serving, streaming
+from tests.support.running_server import Details, asking, read_all, serving, streaming
 from tests.support.scripted_driver import (
     Broken,
     Hold,
@@ -190,6 +190,28 @@ async def test_a_call_that_another_server_runs_is_waited_for(ledger, tmp_path):
     assert [answer.replayed for answer in answers] == [False, True]
     assert late.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert [len(driver.calls) for driver in drivers] == [1, 0]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_who_waits_for_another_server_when_this_one_shuts_down_is_sent_elsewhere(
+    ledger, tmp_path, stream: bool
+):
+    hold, script = paused()
+    async with (
+        ledger_in(tmp_path) as other,
+        serving(ScriptedDriver(script), ledger=ledger) as here,
+        serving(ScriptedDriver(script), ledger=other) as there,
+    ):
+        first = asyncio.ensure_future(here.ask(effect=EFFECT))
+        await hold.reached.wait()
+        second = asyncio.ensure_future(there.error(effect=EFFECT, stream=stream))
+        await until(lambda: there.engine.calls_in_flight == 1)
+        await there.engine.drain(0)
+        details = Details(await second)
+        hold.go.set()
+        await first
+    assert details.info.reason == "DRAINING"
+    assert details.metadata["grpc-retry-pushback-ms"] == "1000"
 
 
 async def test_a_second_purchase_is_told_from_its_start_wherever_its_reader_had_been(ledger):

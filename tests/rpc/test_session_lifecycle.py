@@ -8,6 +8,7 @@ import pytest
 
 from modelmeter import Completion, ModelmeterError, SessionEndReason
 from modelmeter.enums import Cause, Certainty, ErrorKind
+from modelmeter.errors import DrainingError
 from modelmeter.v1 import model_service_pb2, model_service_pb2_grpc, session_pb2
 from modelmeter_server.core.session_events import SessionEnded, TurnCompleted
 from modelmeter_server.drivers.http import Timeouts
@@ -158,9 +159,26 @@ async def test_a_caller_that_leaves_gets_the_turn_cut_recorded_and_the_session_e
     assert sum(isinstance(each, SessionEnded) for each in served.events) == 1
 
 
+@pytest.mark.parametrize("steps", range(12))
+async def test_a_caller_that_leaves_while_the_session_ends_takes_no_socket_and_no_end_along(steps):
+    async with sessions(Reply(answered("r1"))) as served:
+        session = await served.service.client.open_session(MODEL)
+        await session.ask("a")
+        closing = asyncio.create_task(session.close(cut=True))
+        for _ in range(steps):
+            await asyncio.sleep(0)  # the server is in this loop: it comes one step further
+        session.cancel()
+        await closing
+        await served.service.server.stop(5)
+        assert sum(isinstance(each, SessionEnded) for each in served.events) == 1
+        async with asyncio.timeout(5):
+            await served.provider.left.wait()
+
+
 async def test_a_deadline_ends_turn_and_session_before_it_passes():
+    # Long enough for a busy machine to send the turn first, and to tell its end within what is kept of it.
     async with sessions(HELD) as served:
-        async with served.open(timeout=1.0) as session:
+        async with served.open(timeout=3.0) as session:
             failed, end = await take(session)
             assert isinstance(failed, ModelmeterError)
             assert (failed.kind, failed.code.name) == (ErrorKind.UNACCOUNTED, "DEADLINE_EXCEEDED")
@@ -171,13 +189,13 @@ async def test_a_deadline_ends_turn_and_session_before_it_passes():
 
 async def test_a_turn_has_a_time_of_its_own_and_the_session_goes_on():
     async with sessions(HELD, Reply(answered("r2"))) as served, served.open() as session:
-        failed = await fail(session, timeout=0.2)
+        failed = await fail(session, timeout=1.0)  # long enough for a busy machine to send it
         await session.ask("b", previous_response_id="")
     assert (failed.code.name, failed.cause) == ("DEADLINE_EXCEEDED", Cause.DEADLINE)
     assert served.connections == [1, 2]
 
 
-@pytest.mark.parametrize(("bounds", "reason"), [((0.1, 60.0), "IDLE"), ((60.0, 0.1), "AGE")])
+@pytest.mark.parametrize(("bounds", "reason"), [((0.5, 60.0), "IDLE"), ((60.0, 0.5), "AGE")])
 async def test_a_session_that_is_left_alone_or_too_old_is_ended_by_the_server(bounds, reason):
     idle, age = bounds
     async with sessions(Reply(answered("r1"))) as served:
@@ -194,11 +212,11 @@ async def test_a_session_is_not_idle_while_a_turn_runs():
     goes_on = asyncio.Event()
     whole = answered("r1")
     async with sessions(Reply(whole[:2], after=goes_on, rest=whole[2:])) as served:
-        served.service.engine.sessions.bound(limit=9, idle_seconds=0.05, age_seconds=60)
+        served.service.engine.sessions.bound(limit=9, idle_seconds=0.5, age_seconds=60)
         async with served.open() as session:
             turn = await session.turn("a")
             await begun(served)
-            asyncio.get_running_loop().call_later(0.2, goes_on.set)
+            asyncio.get_running_loop().call_later(1.0, goes_on.set)
             assert (await turn.result()).text == "ok"
 
 
@@ -216,6 +234,23 @@ async def test_a_server_that_drains_lets_the_turn_end_and_then_the_session():
         await asyncio.wait((session._reading,))
         assert session.ended.reason is SessionEndReason.DRAIN
         assert await draining == 0
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_a_turn_that_meets_a_drain_is_answered_or_sent_elsewhere(steps):
+    async with sessions(Reply(answered("r1"))) as served, served.open() as session:
+        turn = await session.turn("a")
+        for _ in range(steps):
+            await asyncio.sleep(0)  # the server is in this loop: it comes one step further
+        draining = asyncio.create_task(served.service.engine.drain(10))
+        try:
+            assert (await turn.result()).text == "ok"
+        except DrainingError as error:
+            assert (error.certainty, error.retryable, error.call_id) == (Certainty.NONE, True, turn.call_id)
+            assert not served.provider.asked
+        assert await draining == 0
+        await asyncio.wait((session._reading,))
+        assert session.ended.reason is SessionEndReason.DRAIN
 
 
 @pytest.mark.parametrize(

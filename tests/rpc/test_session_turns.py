@@ -1,5 +1,6 @@
 """What the turns of a session go on from, and what becomes of them when the provider has forgotten it."""
 
+import asyncio
 import uuid
 
 import pytest
@@ -159,6 +160,23 @@ async def test_the_bill_of_a_turn_that_was_sent_twice_is_that_of_both_sendings(t
     assert [each.certainty for each in completion.attempts] == [Certainty.UNKNOWN, Certainty.EXACT]
     assert completion.certainty is end.totals.certainty is Certainty.AT_LEAST
     assert row.state == CallState.UNSETTLED
+
+
+async def test_a_second_sending_that_is_refused_here_hides_nothing_of_the_first():
+    draining: list[asyncio.Task[int]] = []
+
+    def answer(asked):
+        if len(served.provider.asked) == 1:
+            return replies(1)[0]
+        draining.append(asyncio.create_task(served.service.engine.drain(10)))
+        return Reply(reset=True)
+
+    async with sessions(answer=answer) as served, served.open(keep_transcript=True) as session:
+        await session.ask("a")
+        failed = await fail(session, "b")
+        await draining[0]
+    assert (failed.kind, failed.certainty) == (ErrorKind.UNAVAILABLE, Certainty.UNKNOWN)
+    assert "DRAINING" in str(failed)
 
 
 async def test_a_turn_that_generated_is_never_sent_twice():

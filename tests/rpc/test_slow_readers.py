@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import grpc
+import pytest
 
 from modelmeter.v1 import model_service_pb2 as pb
 from modelmeter.v1 import model_service_pb2_grpc, session_pb2
@@ -89,18 +90,28 @@ def is_paused(service: ProviderService) -> bool:
     return call is not None and call.readers is not None and call.readers.is_paused
 
 
+async def until_nothing_moves(service: ProviderService) -> None:
+    """Wait until nothing was read for longer than a provider may be silent, with the call still there.
+
+    The first pause need not be the last: the way to the caller takes some messages before it is full.
+    """
+    call = running(service)
+    assert call is not None
+    async with asyncio.timeout(10):
+        while True:
+            before = call.provider.received
+            await asyncio.sleep(2 * PATIENT.idle)
+            if is_paused(service) and call.provider.received == before:
+                return
+            assert running(service) is call
+
+
 async def test_the_provider_waits_for_a_slow_reader_and_no_idle_timer_counts_that_time():
     async with torrent(4_000, seconds=60) as (service, source, stub):
         call = stub.StreamComplete(streaming(model="anthropic"), timeout=25)
         await call.read()
         await until(lambda: is_paused(service))
-        waiting = running(service)
-        assert waiting is not None
-        kept = waiting.provider.received
-        # Longer than the provider may be silent; nothing is to happen meanwhile.
-        await asyncio.sleep(2 * PATIENT.idle)
-        assert is_paused(service)
-        assert waiting.provider.received == kept
+        await until_nothing_moves(service)
         assert source.left < source.words
         events, error = await read_all(call)
         assert error is None
@@ -141,7 +152,19 @@ async def test_a_session_whose_messages_nobody_takes_ends_with_the_bill_of_its_t
         failed = service.memory.outcomes[0].result
         assert isinstance(failed, Failure)
         assert (failed.kind, failed.cause) == (Kind.INTERRUPTED, Cause.LIMIT)
-        session.cancel()
+        # Although the caller stays and reads nothing.
+        await until(lambda: not service.engine.sessions._closing)
+        error = await last_of(session)
+        assert error.code() is grpc.StatusCode.ABORTED
+        assert "AT_LEAST" in (error.details() or "")
+
+
+async def last_of(session: Any) -> grpc.aio.AioRpcError:
+    """Read a session to its end, which must be an error."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        while await session.read() is not grpc.aio.EOF:
+            pass
+    return caught.value
 
 
 async def test_a_place_is_kept_until_a_whole_answer_was_read_and_given_back_when_nobody_does():
@@ -151,7 +174,7 @@ async def test_a_place_is_kept_until_a_whole_answer_was_read_and_given_back_when
         await call.read()
         await until(lambda: service.memory.outcomes)
         assert not isinstance(service.memory.outcomes[0].result, Failure)
-        assert service.engine.calls_in_flight == 0
+        await until(lambda: service.engine.calls_in_flight == 0)
         assert service.engine.admission.placed == 1
         await until(lambda: service.engine.admission.placed == 0)
         _, error = await read_all(call)

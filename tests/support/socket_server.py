@@ -67,6 +67,8 @@ class SocketServer:
     """Of each upgrade."""
     closed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once a close was answered."""
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once a caller has ended a socket."""
     deaf_until: asyncio.Event | None = None
     """Read nothing of a turn; break the connection when this is set."""
     url: str = ""
@@ -87,8 +89,9 @@ class SocketServer:
                 self.asked.append(asked)
                 self.arrived.set()
                 await self._reply(connection, self.answer(asked) if self.answer else self.replies.pop(0))
+            self.left.set()
         except ConnectionClosed:
-            pass
+            self.left.set()
 
     async def _reply(self, connection: ServerConnection, reply: Reply) -> None:
         for frame in reply.frames:

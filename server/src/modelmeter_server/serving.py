@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
+GIVING_UP_SECONDS = 3.0
+"""What a start that was called off gets to close what it has opened."""
+
 
 async def serve(
     settings: Settings,
@@ -34,7 +37,10 @@ async def serve(
     """
     with Signals(lifeline) as signals:  # before the server listens: a supervisor may change its mind early
         app = App(settings)
-        addresses = await app.start()
+        addresses = await _start(app, signals)
+        if addresses is None:
+            _log.info("stopped before it served")
+            return
         # What is there by now stays until the end: modules, stubs, schemas. The collector passes over it from now on.
         gc.collect()
         gc.freeze()
@@ -47,6 +53,19 @@ async def serve(
         reloading.cancel()
         await asyncio.wait((reloading,))
         await _end(app, signals)
+
+
+async def _start(app: App, signals: Signals) -> list[str] | None:
+    """Start, which may wait for a database; `None` when it was told to end meanwhile."""
+    starting = asyncio.create_task(app.start())
+    ending = asyncio.create_task(signals.first.wait())
+    await asyncio.wait((starting, ending), return_when=asyncio.FIRST_COMPLETED)
+    ending.cancel()
+    if starting.done():
+        return starting.result()
+    starting.cancel()
+    await asyncio.wait((starting,), timeout=GIVING_UP_SECONDS)
+    return None
 
 
 async def _reload(app: App, read: Callable[[], Settings] | None, asked: asyncio.Event) -> None:

@@ -70,7 +70,8 @@ class ModelServiceStub:
 
     The first message opens the session, which the server confirms with `opened`. Each turn is answered by `started`,
     deltas and usage snapshots, and exactly one `turn_ended`, with the completion or the error. A turn that fails does
-    not end the session. The last message is `ended`, once, whatever ended it; then the RPC is over, with OK.
+    not end the session. The last message is `ended`, once, whatever ended it; then the RPC is over, with OK. A turn
+    without `turn_ended` by then was never taken: nothing of it was sent.
 
     The server keeps the id of the response that the next turn goes on from. Models whose provider has no such sockets
     are asked by ordinary calls that carry all that was said; `opened` says so. Cancelling the RPC, or its deadline,
@@ -123,7 +124,8 @@ class ModelServiceAsyncStub(ModelServiceStub):
 
     The first message opens the session, which the server confirms with `opened`. Each turn is answered by `started`,
     deltas and usage snapshots, and exactly one `turn_ended`, with the completion or the error. A turn that fails does
-    not end the session. The last message is `ended`, once, whatever ended it; then the RPC is over, with OK.
+    not end the session. The last message is `ended`, once, whatever ended it; then the RPC is over, with OK. A turn
+    without `turn_ended` by then was never taken: nothing of it was sent.
 
     The server keeps the id of the response that the next turn goes on from. Models whose provider has no such sockets
     are asked by ordinary calls that carry all that was said; `opened` says so. Cancelling the RPC, or its deadline,
@@ -203,7 +205,8 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
 
         The first message opens the session, which the server confirms with `opened`. Each turn is answered by `started`,
         deltas and usage snapshots, and exactly one `turn_ended`, with the completion or the error. A turn that fails does
-        not end the session. The last message is `ended`, once, whatever ended it; then the RPC is over, with OK.
+        not end the session. The last message is `ended`, once, whatever ended it; then the RPC is over, with OK. A turn
+        without `turn_ended` by then was never taken: nothing of it was sent.
 
         The server keeps the id of the response that the next turn goes on from. Models whose provider has no such sockets
         are asked by ordinary calls that carry all that was said; `opened` says so. Cancelling the RPC, or its deadline,

@@ -19,6 +19,7 @@ from modelmeter_server.core.errors import Failure, Quota, failure
 from modelmeter_server.core.fair_queue import Answer, FairQueue
 from modelmeter_server.core.outcomes import Cause, Kind
 
+from .cut import RETRY_AFTER, shutting_down
 from .entry import Entry, State, unused
 from .limit_scopes import Obstacle, Scope
 from .target_load import TargetLoad
@@ -28,10 +29,6 @@ if TYPE_CHECKING:
 
     from modelmeter_server.core.call_limits import CallLimits
     from modelmeter_server.core.calls import CallOutcome
-
-RETRY_AFTER: Final = 1.0
-"""Seconds that a refused caller is asked to wait where room depends on other calls: about the time in which some of a
-thousand end."""
 
 _SECOND: Final = 1_000_000_000
 _SERVER: Final = "server"
@@ -373,9 +370,3 @@ class Admission:
         scopes = self._scopes
         found = (scopes.get(("tenant", entry.tenant)), scopes.get(("model", entry.model)))
         return tuple(scope for scope in found if scope is not None)
-
-
-def shutting_down() -> Failure:
-    """Return the refusal of a server that takes no calls any more."""
-    message = "this server is shutting down; another one will take the call"
-    return failure(Kind.DRAINING, message, cause=Cause.DRAIN, retry_after=RETRY_AFTER)

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from typing import Any, Final
 
 from modelmeter_server.core.errors import Failure, failure
 from modelmeter_server.core.outcomes import Cause, Kind
+
+RETRY_AFTER: Final = 1.0
+"""Seconds that a refused caller is asked to wait where room depends on other calls: about the time in which some of a
+thousand end."""
+
+
+def shutting_down() -> Failure:
+    """Return the refusal of a server that takes no calls any more."""
+    message = "this server is shutting down; another one will take the call"
+    return failure(Kind.DRAINING, message, cause=Cause.DRAIN, retry_after=RETRY_AFTER)
 
 
 class Cut:
@@ -55,6 +65,8 @@ class Cut:
         """Return the failure of a call that ended before anything was sent."""
         if self._halted:
             return failure(Kind.HALTED, self._halted, cause=Cause.LIMIT)
+        if cause is Cause.DRAIN:
+            return shutting_down()
         return failure(Kind.UNREACHABLE, detail or "the call was ended before anything was sent", cause=cause)
 
     async def wait(self, seconds: float | None, *others: asyncio.Future[Any]) -> None:

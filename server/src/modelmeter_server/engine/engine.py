@@ -12,9 +12,10 @@ from modelmeter_server.core.errors import Failure, FieldViolation
 from modelmeter_server.core.request_limits import is_large
 from modelmeter_server.core.tenants import OPEN, Tenant
 
-from .admission import Admission, shutting_down
+from .admission import Admission
 from .call import Call
 from .counting import CountLog, plan_count
+from .cut import shutting_down
 from .embedding import plan_embedding, with_embedding_terms
 from .entering import enter
 from .halting import concerns, sentence

@@ -98,7 +98,7 @@ class Readers:
 class ReaderWatch:
     """Tell when one message has been waiting for its reader too long; one timer for a whole stream."""
 
-    __slots__ = ("_handle", "_loop", "_on_slow", "_seconds", "_since")
+    __slots__ = ("_handle", "_loop", "_on_slow", "_seconds", "_since", "is_over")
 
     def __init__(self, seconds: float, on_slow: Callable[[], None]) -> None:
         """`on_slow` is called once, when what `begin` began has taken `seconds`; `inf` never calls it."""
@@ -107,6 +107,8 @@ class ReaderWatch:
         self._on_slow = on_slow
         self._since: float | None = None
         self._handle: asyncio.TimerHandle | None = None
+        self.is_over = False
+        """Whether it has told."""
         if seconds != float("inf"):
             self._arm(self._loop.time())
 
@@ -131,6 +133,7 @@ class ReaderWatch:
         self._handle = None
         now = self._loop.time()
         if self._since is not None and self._since + self._seconds <= now + _EARLY:
+            self.is_over = True
             self._on_slow()
         else:
             self._arm(now if self._since is None else self._since)

@@ -110,6 +110,8 @@ class Session:
         self.model = model
         self.draining: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the server shuts down and wants no further turn."""
+        self.is_closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when its end has begun."""
         self.tenant = tenant
         """Who opened it: its turns are booked under this name."""
         self.offer = offer
@@ -290,6 +292,8 @@ class Session:
 
     async def close(self, reason: SessionEnd) -> SessionEnded | None:
         """Wait for the turn under way, close the socket and tell that it is over; `None` if no turn was ever sent."""
+        if not self.is_closing.done():
+            self.is_closing.set_result(None)
         if self._turn is not None:
             await asyncio.wait((self._turn,))
         await self._settled()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 from modelmeter_server.core.errors import FieldViolation, failure
@@ -31,6 +32,9 @@ IDLE_SECONDS = 900.0
 AGE_SECONDS = 86_400.0
 RETRY_AFTER = 1.0
 
+SETTLING_SECONDS = 2.0
+"""What sessions get at shutdown to tell their end, once all calls are settled."""
+
 
 class Sessions:
     """Hold the open sessions of one server."""
@@ -46,7 +50,7 @@ class Sessions:
         self._engine = engine
         self._limit = MAX_SESSIONS
         self._open: set[Session] = set()
-        self._closing: set[asyncio.Task[object]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
 
     def bound(self, *, limit: int, idle_seconds: float, age_seconds: float) -> None:
         """Set the bounds of the deployment, from the next look at a clock on."""
@@ -106,20 +110,28 @@ class Sessions:
         return session
 
     async def close(self, session: Session, reason: SessionEnd) -> None:
-        """End a session once its turn has ended; harmless when it has ended."""
+        """End a session once its turn has ended; harmless when it has ended. It ends whoever stops waiting for it."""
         if session in self._open:
-            self._open.discard(session)
-            try:
-                await session.close(reason)
-            finally:
-                self._engine.offers.give_back(session.offer)
+            await asyncio.shield(self._begin_closing(session, reason))
 
     def abandon(self, session: Session, cause: Cause, detail: str, reason: SessionEnd) -> None:
         """End a session whose caller is gone: its turn is cut, and works out its bill without anyone waiting."""
         session.cut(cause, detail)
-        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(self.close(session, reason))
+        if session in self._open:
+            self._begin_closing(session, reason)
+
+    def _begin_closing(self, session: Session, reason: SessionEnd) -> asyncio.Task[None]:
+        self._open.discard(session)
+        task = asyncio.get_running_loop().create_task(self._close(session, reason))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+        return task
+
+    async def _close(self, session: Session, reason: SessionEnd) -> None:
+        try:
+            await session.close(reason)
+        finally:
+            self._engine.offers.give_back(session.offer)
 
     def drain(self) -> None:
         """Tell every session that no further turn is wanted."""
@@ -128,6 +140,8 @@ class Sessions:
                 session.draining.set_result(None)
 
     async def settled(self) -> None:
-        """Wait until the sessions that were abandoned have told their end."""
-        if self._closing:
-            await asyncio.wait(set(self._closing))
+        """Wait until every session has told its end, `SETTLING_SECONDS` at most: one may wait for a slow reader."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLING_SECONDS):
+                while ending := [*self._closing, *(session.is_closing for session in self._open)]:
+                    await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)

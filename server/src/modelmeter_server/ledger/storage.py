@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -33,6 +34,13 @@ _Found = TypeVar("_Found")
 
 DURABILITIES = ("process", "power")
 """What an acknowledged record outlives: a kill of the process, or a loss of power."""
+
+CLOSING_SECONDS = 4.0
+"""What the outcomes that still wait get to be booked at the end. A database that is silent, or a migration of another
+server that this one waits for, would hold up the shutdown."""
+
+PARTING_SECONDS = 1.0
+"""What each last word to the database gets."""
 
 _log = structlog.get_logger(module="ledger")
 
@@ -150,10 +158,17 @@ class StoredLedger:
             task.cancel()
         await asyncio.gather(*lease, return_exceptions=True)
         self._writer.finish()
-        await writer
+        await asyncio.wait((writer,), timeout=CLOSING_SECONDS)
+        if writer.done():
+            await writer
+            with contextlib.suppress(TimeoutError):  # it ends by itself
+                async with asyncio.timeout(PARTING_SECONDS):
+                    await self._lease.give_back()
+        else:
+            writer.cancel()
+            await asyncio.wait((writer,), timeout=PARTING_SECONDS)
         if self._writer.backlog:
             _log.error("ledger: outcomes could not be booked before the end", outcomes=self._writer.backlog)
-        await self._lease.give_back()
         await self._store.close()
         await self._reader.close()
 

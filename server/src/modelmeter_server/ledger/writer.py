@@ -184,6 +184,9 @@ class Writer:
         except DatabaseAway as error:
             self._note_away(str(error))
             self._put_back(batch, str(error))
+        except asyncio.CancelledError:
+            self._put_back(batch, "the ledger is closing")
+            raise
         except Exception as error:  # noqa: BLE001 (one command that cannot be written must not take others with it)
             await self._write_singly(batch, error)
         else:

@@ -208,6 +208,7 @@ class RpcServer:
             self._engine.telemetry.bus.close()
         self.health.close()
         await self._server.stop(FLUSH_SECONDS)
+        await self._engine.sessions.settled()
         return cut
 
     async def _wait_quiet(self) -> None:

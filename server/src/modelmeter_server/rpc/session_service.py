@@ -10,9 +10,11 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from modelmeter_server.core.calls import CallOutcome
 from modelmeter_server.core.errors import Failure, FieldViolation, failure
 from modelmeter_server.core.outcomes import Cause, Code, Kind
 from modelmeter_server.engine.call import LATE
+from modelmeter_server.engine.cut import shutting_down
 from modelmeter_server.engine.engine import headroom
 from modelmeter_server.engine.plan import Refused, mistaken
 from modelmeter_server.engine.reading import TOO_SLOW
@@ -22,7 +24,7 @@ from .convert_request import Violations
 from .convert_session import ended, live_event, opened, opening, turn_ended, turn_order, unsent
 from .identity import current_tenant
 from .leaving import LEFT, seconds_left, why_left
-from .slow_reader import TooSlow, patient_writer
+from .slow_reader import TooSlow, break_off, patient_writer
 from .stays import on_end_of_credential, unauthenticated
 
 if TYPE_CHECKING:
@@ -64,6 +66,8 @@ class SessionRpc:
         self._writing = asyncio.Lock()
         self._waiting: deque[tuple[TurnOrder, float | None]] = deque()
         self._turn: asyncio.Task[TurnEnd] | None = None
+        self._untold: asyncio.Task[TurnEnd] | None = None
+        """The turn whose end the caller has not been told."""
         self._ending: tuple[SessionEnd, str] | None = None
         self._refusing: Failure | None = None
         self._news = self._loop.create_future()
@@ -84,7 +88,7 @@ class SessionRpc:
                 await self._serve()
         except TooSlow:
             self._engine.sessions.abandon(self._session, Cause.LIMIT, TOO_SLOW, SessionEnd.CLIENT_CLOSE)
-            return failure(Kind.REFUSED, TOO_SLOW, cause=Cause.LIMIT, code=Code.FAILED_PRECONDITION)
+            await break_off(self._context, await self._unread())
         except BaseException as error:
             self._leave(error)
             raise
@@ -93,6 +97,13 @@ class SessionRpc:
                 timer.cancel()
         reason, detail = self._ending or (None, "")
         return unauthenticated(detail) if reason is SessionEnd.CREDENTIAL_ENDED else None
+
+    async def _unread(self) -> CallOutcome:
+        """Return what the caller has not read: the outcome of its turn, or why the session is over without one."""
+        if self._untold is not None:
+            return (await asyncio.shield(self._untold)).outcome
+        failed = failure(Kind.REFUSED, TOO_SLOW, cause=Cause.LIMIT, code=Code.FAILED_PRECONDITION)
+        return CallOutcome(call_id="", model_asked=self._session.model.name, result=failed)
 
     async def _open(self) -> None:
         first = await self._read()
@@ -140,6 +151,8 @@ class SessionRpc:
                 if reading is not None and reading.done() and self._ending is None:
                     done, reading = reading, None
                     await self._take(done.result())
+            if reading is not None and reading.done():
+                await self._turn_away(reading.result())
         finally:
             if reading is not None:
                 reading.cancel()
@@ -186,17 +199,31 @@ class SessionRpc:
         async def deliver(event: LiveEvent) -> None:
             await self._write(live_event(call_id, event))
 
-        self._turn = self._session.start(order, deliver, timeout)
+        self._turn = self._untold = self._session.start(order, deliver, timeout)
 
     async def _conclude(self, turn: asyncio.Task[TurnEnd]) -> None:
         self._turn = None
         end = turn.result()
         await self._write(turn_ended(end, self._session))
+        self._untold = None
         failed = end.outcome.result
         if isinstance(failed, Failure) and self._opening.ends_on_failure:
             is_transport = failed.kind in _TRANSPORT and failed.cause is not Cause.PROVIDER
             self._end(SessionEnd.TRANSPORT_ERROR if is_transport else SessionEnd.RESPONSE_FAILED)
             self._refusing = self._refusing or _over()
+
+    async def _turn_away(self, message: SessionRequest | None) -> None:
+        """Answer a turn that came while the session ended."""
+        if message is not None and message.WhichOneof("message") == "turn":
+            order, _ = turn_order(message.turn, self._session)
+            await self._refuse(order, self._refusing or self._too_late())
+
+    def _too_late(self) -> Failure:
+        reason = None if self._ending is None else self._ending[0]
+        if reason is SessionEnd.DRAIN:
+            return shutting_down()
+        message = "the session was over before the turn was taken, and nothing was sent: open another one"
+        return failure(Kind.UNREACHABLE, message, cause=Cause.LIMIT)
 
     async def _refuse(self, order: TurnOrder, why: Failure) -> None:
         """Answer a turn that is not begun: it is a call all the same, with an id and a record."""

@@ -40,15 +40,35 @@ class TooSlow(Exception):
 
 @asynccontextmanager
 async def patient_writer(context: ServicerContext[Any, Any], seconds: float) -> AsyncIterator[Write]:
-    """Yield what writes messages inside this block. Raises TooSlow once one has waited `seconds` for the caller."""
+    """Yield what writes messages inside this block. Raises TooSlow once one has waited `seconds` for the caller.
+
+    Another task that writes has it raised by its write: it would wait for as long as the caller stays.
+    """
     patience = asyncio.timeout(None)
+    own = asyncio.current_task()
+    writing: asyncio.Task[Any] | None = None
     try:
         async with patience:
-            watch = ReaderWatch(seconds, lambda: patience.reschedule(0))
+
+            def give_up() -> None:
+                patience.reschedule(0)
+                if writing is not None and writing is not own:
+                    writing.cancel()
+
+            watch = ReaderWatch(seconds, give_up)
 
             async def write(message: Message) -> None:
+                nonlocal writing
                 watch.begin()
-                await context.write(message)
+                writing = asyncio.current_task()
+                try:
+                    await context.write(message)
+                except asyncio.CancelledError:
+                    if writing is None or writing is own or not watch.is_over or writing.uncancel():
+                        raise
+                    raise TooSlow from None
+                finally:
+                    writing = None
                 watch.end()
 
             try:
