@@ -164,6 +164,36 @@ async def test_a_session_takes_its_turns_where_it_was_opened(tmp_path):
         assert (len(one.requests), len(other.requests)) == (2, 1)
 
 
+PRICED = """
+[models.dear]
+provider = "p"
+model = "m-dear"
+price = {{ currency = "USD", input = "{dear}", output = "{dear}" }}
+[models.r]
+targets = [{{ model = "m" }}, {{ model = "dear" }}]
+"""
+
+
+async def test_a_turn_holds_what_the_dearest_target_of_its_own_model_may_cost(tmp_path):
+    def priced(dear: str) -> str:
+        kept = f'url = "sqlite:///{tmp_path}/l.db"'
+        return document(one.url, rest=PRICED.format(dear=dear)).replace('url = "none"', kept)
+
+    gates = [asyncio.Event(), asyncio.Event()]
+    async with two_providers() as (one, _):
+        one.script([Reply(chunks=[WHOLE[:HALF], gate, WHOLE[HALF:]]) for gate in gates])
+        async with deployed(tmp_path, priced("5")) as served, served.client.session("r") as session:
+            held = []
+            for gate in gates:
+                turn = await session.turn("Hi", max_output_tokens=100)
+                await until(lambda: len(one.requests) > len(held))
+                held.append((await served.client.ledger.get_call(turn.call_id)).booking.held.nano_units)
+                gate.set()
+                await turn.result()
+                served.reload(priced("1"))
+    assert min(held) > 500_000  # 100 tokens at 5 USD a million
+
+
 async def test_what_cannot_be_built_changes_nothing(tmp_path, monkeypatch):
     def broken(_provider: object, _gate: object) -> None:
         raise OSError("no trust store")

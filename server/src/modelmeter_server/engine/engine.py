@@ -21,7 +21,7 @@ from .entering import enter
 from .halting import concerns, sentence
 from .inflight import InFlight
 from .offers import Offer, Offers
-from .plan import Plan, plan, with_terms
+from .plan import plan, with_terms
 from .preparing import Preparation
 from .reading import SLOW_READER_SECONDS, STREAM_BUFFER_BYTES
 from .reconcile import Reconciliation
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .catalog import Catalog
     from .entry import Entry
     from .holding import Desk
-    from .preparing import Make
+    from .preparing import Make, Terms
     from .recorder import Recorder
 
 HEADROOM_SHARE = 0.05
@@ -182,8 +182,9 @@ class Engine:
         """
         return self._start(
             request,
-            self._plan_completion,
+            plan,
             self._recorder,
+            terms=with_terms,
             desk=self._desk,
             tenant=tenant,
             is_large=is_large(request),
@@ -236,8 +237,9 @@ class Engine:
         """Start a batch of embeddings, booked like a completion. The arguments are those of `start`."""
         return self._start(
             request,
-            self._plan_embedding,
+            plan_embedding,
             self._recorder,
+            terms=with_embedding_terms,
             desk=self._desk,
             tenant=tenant,
             is_large=is_large_batch(request),
@@ -251,6 +253,7 @@ class Engine:
         make: Make,
         recorder: Recorder,
         *,
+        terms: Terms | None = None,
         desk: Desk | None = None,
         tenant: Tenant = OPEN,
         is_large: bool,
@@ -284,6 +287,7 @@ class Engine:
             make=make,
             offer=offer,
             tenant=tenant,
+            terms=None if self._desk is None else terms,
             has_ledger=self._desk is not None,
             states=self.targets,
             refusal=refusal,
@@ -341,35 +345,6 @@ class Engine:
             streamed=streamed,
             earlier=earlier,
         )
-
-    def _plan_completion(
-        self,
-        request: CompletionRequest,
-        model: ModelSpec,
-        driver: Driver,
-        found: Sequence[FieldViolation],
-        prefix: str,
-    ) -> Plan:
-        planned = plan(request, model, driver, found, prefix)
-        return planned if self._desk is None else with_terms(planned, request, self._places(model))
-
-    def _plan_embedding(
-        self,
-        request: EmbeddingRequest,
-        model: ModelSpec,
-        driver: Driver,
-        found: Sequence[FieldViolation],
-        prefix: str,
-    ) -> Plan:
-        planned = plan_embedding(request, model, driver, found, prefix)
-        if self._desk is None:
-            return planned
-        return with_embedding_terms(planned, request, self._places(model))
-
-    def _places(self, model: ModelSpec) -> list[ModelSpec]:
-        """Return all targets of the model that this one is a target of: what is held covers the dearest."""
-        asked = self.catalog.find(model.name) if model.target else None
-        return [] if asked is None or asked.route is None else [each.model for each in asked.route.targets]
 
     async def drain(self, limit: float) -> int:
         """Refuse new calls, give those under way `limit` seconds, cut the rest, and wait until all are settled.

@@ -30,6 +30,10 @@ Make = Callable[[Any, ModelSpec, Driver, Sequence[FieldViolation], str], Plan]
 """Makes the plan of a request for a model and its driver, of the mistakes found before, with the path to its fields."""
 
 
+Terms = Callable[[Plan, Any, Sequence[ModelSpec]], Plan]
+"""Adds to a plan what the ledger asks of it; the models are the targets that the call may be sent to, if many."""
+
+
 class Preparation(msgspec.Struct, kw_only=True):
     """One request, before anything is asked. Its methods raise Refused for what cannot be sent.
 
@@ -42,6 +46,8 @@ class Preparation(msgspec.Struct, kw_only=True):
     offer: Offer
     """The models and drivers that hold for the call, whatever a reload brings meanwhile."""
     tenant: Tenant
+    terms: Terms | None
+    """What the ledger asks; None for a call that is not booked."""
     has_ledger: bool
     states: Targets
     """How the targets of models with targets fare."""
@@ -101,7 +107,13 @@ class Preparation(msgspec.Struct, kw_only=True):
         """Return what a target would be sent of the request, which may allow less output than the original."""
         path = f"{self.prefix}retry_policy"
         found = [*self._mistakes(), *retry_violations(request.retry_policy, target.model.retry, path=path)]
-        return self.make(request, target.model, target.driver, found, self.prefix)
+        planned = self.make(request, target.model, target.driver, found, self.prefix)
+        return planned if self.terms is None else self.terms(planned, request, self._places(target.model))
+
+    def _places(self, model: ModelSpec) -> list[ModelSpec]:
+        """Return all targets of the model that this one is a target of: what is held covers the dearest."""
+        asked = self.offer.catalog.find(model.name) if model.target else None
+        return [] if asked is None or asked.route is None else [each.model for each in asked.route.targets]
 
     def _mistakes(self) -> list[FieldViolation]:
         if self.mistakes is None:

@@ -67,18 +67,7 @@ def broken_outcome(call: Call, error: BaseException) -> CallOutcome:
     cause = Cause.DRAIN if isinstance(error, asyncio.CancelledError) and is_cancelled() else Cause.BUG
     if cause is Cause.BUG:
         _log.error("call failed", call_id=call.call_id, model=call.model_asked, exc_info=error)
-    attempts = call.provider.attempts
-    return CallOutcome(
-        call_id=call.call_id,
-        model_asked=call.model_asked,
-        result=_verdict_on(call, cause),
-        model=call.model,
-        attempts=attempts[-MAX_REPORTED_ATTEMPTS:],
-        attempts_total=len(attempts),
-        timings=_timings(call),
-        labels=call.request.labels,
-        sensitivity=_sensitivity(call),
-    )
+    return outcome_of(call, _verdict_on(call, cause))
 
 
 def is_cancelled() -> bool:
