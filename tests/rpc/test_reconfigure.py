@@ -183,7 +183,7 @@ async def test_a_turn_holds_what_the_dearest_target_of_its_own_model_may_cost(tm
     async with two_providers() as (one, _):
         one.script([Reply(chunks=[WHOLE[:HALF], gate, WHOLE[HALF:]]) for gate in gates])
         async with deployed(tmp_path, priced("5")) as served, served.client.session("r") as session:
-            held = []
+            held: list[int] = []
             for gate in gates:
                 turn = await session.turn("Hi", max_output_tokens=100)
                 await until(lambda: len(one.requests) > len(held))
