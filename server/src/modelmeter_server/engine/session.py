@@ -22,7 +22,7 @@ import msgspec
 from modelmeter_server.core.calls import MAX_REPORTED_ATTEMPTS, CallOutcome
 from modelmeter_server.core.errors import Failure, FieldViolation, failure
 from modelmeter_server.core.outcomes import Cause, Code, Disposition, Kind, Stage
-from modelmeter_server.core.requests import CompletionRequest, TurnScope
+from modelmeter_server.core.requests import CompletionRequest, Sensitivity, TurnScope
 from modelmeter_server.core.session_events import (
     Bill,
     SessionEnded,
@@ -135,6 +135,7 @@ class Session:
         self._chain_connection = 0
         self._has_context = False
         self._context_tokens = 0
+        self._sensitivity = Sensitivity.PUBLIC
         self._settling: asyncio.Task[CallOutcome] | None = None
         self._call: Call | None = None
         self._cut: tuple[Cause, str] | None = None
@@ -182,6 +183,7 @@ class Session:
 
     async def _run(self, order: TurnOrder, deliver: Deliver, budget: float | None) -> TurnEnd:
         await self._settled()
+        order = self._labelled(order)
         begun = time.monotonic()
         news = _News(deliver)
         terms = self._terms(order)
@@ -237,6 +239,13 @@ class Session:
         return TurnScope(
             previous_response_id=order.previous_response_id, generate=order.generate, context_tokens=tokens
         )
+
+    def _labelled(self, order: TurnOrder) -> TurnOrder:
+        """Return a turn whose prompt is as confidential as what was said before, unless it begins anew."""
+        if order.previous_response_id == "" or order.request.sensitivity >= self._sensitivity:
+            return order
+        request = msgspec.structs.replace(order.request, sensitivity=self._sensitivity)
+        return msgspec.structs.replace(order, request=request)
 
     async def _settled(self) -> None:
         """Wait for a request that is read on for its bill after its caller was told: it has the socket."""
@@ -323,6 +332,7 @@ class Session:
             self._transcript.lose()
         if self._keeps:
             self._transcript.add(order.request, answer)
+        self._sensitivity = order.request.sensitivity
         self._has_context = True
         self._context_tokens = answer.usage.spend_tokens if answer.usage is not None else 0
         # A recorded answer's response is no news to the socket.
