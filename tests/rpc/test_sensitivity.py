@@ -8,6 +8,7 @@ import grpc
 import msgspec
 import pytest
 
+import modelmeter
 from modelmeter.v1 import message_pb2
 from modelmeter_server.core.requests import Sensitivity
 from modelmeter_server.core.tenants import Tenant
@@ -67,6 +68,12 @@ async def test_a_tenant_has_a_usual_and_a_highest_sensitivity(tmp_path):
                 fields: dict[str, Any] = {} if level is None else {"sensitivity": NUMBERS[level]}
                 call = running.stub.Complete(asking(model=model, **fields), timeout=5, metadata=bearer(token))
                 codes[model, level] = await call.code()
+        async with modelmeter.AsyncClient(running.address, token=token) as client:
+            async with client.session("claude") as session:
+                with pytest.raises(modelmeter.RefusedError, match="the prompt is INTERNAL"):
+                    await session.ask("silent")
+            async with client.session("own") as session:
+                assert (await session.ask("silent")).sensitivity is modelmeter.Sensitivity.INTERNAL
         silent = streaming(model="own")
         events, _ = await read_all(running.stub.StreamComplete(silent, timeout=5, metadata=bearer(token)))
     allowed = {key for key, code in codes.items() if code is grpc.StatusCode.OK}
@@ -74,3 +81,33 @@ async def test_a_tenant_has_a_usual_and_a_highest_sensitivity(tmp_path):
     assert allowed == {("claude", Sensitivity.PUBLIC), ("own", None), *(("own", each) for each in below)}
     assert {codes[key] for key in codes.keys() - allowed} == {grpc.StatusCode.PERMISSION_DENIED}
     assert events[-1].completion.sensitivity == message_pb2.SENSITIVITY_INTERNAL
+
+
+async def test_a_turn_is_as_confidential_as_what_was_said_before_it():
+    """The model is sent all of it, and its answer may tell it."""
+    model = msgspec.structs.replace(
+        MODEL, max_sensitivity=Sensitivity.SECRET, output_sensitivity=Sensitivity.PUBLIC
+    )
+    public, internal, secret = (
+        modelmeter.Sensitivity.PUBLIC,
+        modelmeter.Sensitivity.INTERNAL,
+        modelmeter.Sensitivity.SECRET,
+    )
+    async with (
+        serving(ScriptedDriver(answering()), models=[model]) as running,
+        modelmeter.AsyncClient(running.address) as client,
+        client.session("claude") as session,
+    ):
+        told = [
+            (await session.ask("x", sensitivity=each, **begin)).sensitivity
+            for each, begin in (
+                (internal, {}),
+                (public, {}),
+                (secret, {}),
+                (internal, {}),
+                (public, {}),
+                (internal, {"previous_response_id": ""}),
+                (public, {}),
+            )
+        ]
+    assert told == [internal, internal, secret, secret, secret, internal, internal]

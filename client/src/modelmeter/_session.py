@@ -85,8 +85,8 @@ class AsyncSession(SessionProgress):
 
         Takes what is new in this turn, with the options of `complete`, or a ready `CompleteRequest`.
         `previous_response_id` left out goes on from where the session is, empty begins anew. `timeout` in seconds is
-        for this turn. Raises a `ModelmeterError` once the session is over, `NotConnectedError` where it ended in
-        good order: open another one.
+        for this turn. Raises a `ModelmeterError` once the session is over; where it ended in good order this is
+        `DrainingError` or `UnreachableError`, and another one may be opened.
         """
         request = self._request(prompt, options)
         message = turn_message(request, previous_response_id, generate, timeout)

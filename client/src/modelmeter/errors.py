@@ -15,7 +15,7 @@
     │   ├── OutcomeGoneError       the recorded outcome was erased or has expired
     │   ├── ReplayMissError        only replay was asked for, and there is nothing to replay
     │   ├── CallIdConflictError    the call id belongs to another request
-    │   └── NotConnectedError      no connection, or the session is over; nothing was sent
+    │   └── NotConnectedError      no connection; nothing was sent
     ├── it happened, and is billed
     │   ├── CallInterruptedError   it generated, then died; the cost is told in part or whole
     │   ├── UnaccountedError       it generated, then died; the cost was never told

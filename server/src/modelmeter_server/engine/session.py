@@ -175,6 +175,9 @@ class Session:
 
     async def _run(self, order: TurnOrder, deliver: Deliver, budget: float | None) -> TurnEnd:
         await self._settled()
+        order = msgspec.structs.replace(
+            order, request=self._memory.labelled(order.previous_response_id, order.request)
+        )
         begun = time.monotonic()
         news = _News(deliver)
         asked = order.previous_response_id

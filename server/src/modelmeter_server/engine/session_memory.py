@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from modelmeter_server.core.errors import Failure, failure
 from modelmeter_server.core.outcomes import Cause, Code, Disposition, Kind
-from modelmeter_server.core.requests import CompletionRequest, TurnScope
+from modelmeter_server.core.requests import CompletionRequest, Sensitivity, TurnScope
 from modelmeter_server.core.session_frames import CONNECTION_LIMIT, PREVIOUS_NOT_FOUND
 from modelmeter_server.core.transcripts import Transcript
 from modelmeter_server.drivers.driver import TurnTerms
@@ -42,6 +44,13 @@ class SessionMemory:
         self._connection = 0
         self._has_context = False
         self._context_tokens = 0
+        self._sensitivity = Sensitivity.PUBLIC
+
+    def labelled(self, asked: str | None, request: CompletionRequest) -> CompletionRequest:
+        """Return a request that is as confidential as what was said before, unless it begins anew."""
+        if asked == "" or request.sensitivity >= self._sensitivity:
+            return request
+        return msgspec.structs.replace(request, sensitivity=self._sensitivity)
 
     def terms(self, asked: str | None, *, generate: bool) -> TurnTerms | Failure:
         """Return how a turn goes on from what was said, or why it cannot."""
@@ -114,6 +123,7 @@ class SessionMemory:
             self._transcript.lose()
         if self._keeps:
             self._transcript.add(request, answer)
+        self._sensitivity = request.sensitivity
         self._has_context = True
         self._context_tokens = answer.usage.spend_tokens if answer.usage is not None else 0
         # A recorded answer's response is no news to the socket.

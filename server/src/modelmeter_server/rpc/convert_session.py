@@ -68,7 +68,7 @@ def opening(message: session_pb2.SessionOpen, found: Violations) -> Opening:
 def turn_order(message: model_service_pb2.SessionTurn, session: Session) -> tuple[TurnOrder, float | None]:
     """Return a turn in the core's terms with its mistakes, and the seconds that it may take."""
     found = Violations(TURN)
-    request = completion_request(message.request, found)
+    request = completion_request(message.request, found, session.tenant.default_sensitivity)
     if request.model not in ("", session.model.name):
         found.add("model", "must be the session's own, or empty: one session has one model")
     if request.retry_policy is not None:
