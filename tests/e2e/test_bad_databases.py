@@ -279,7 +279,7 @@ async def migrated_by_another(url: str) -> AsyncIterator[Callable[[], Awaitable[
             " WHERE datname = $1 AND locktype = 'advisory' AND NOT granted"
         )
         while not await other.fetchval(waiting, url.rsplit("/", 1)[1]):
-            await asyncio.sleep(0.05)
+            pass
 
     try:
         yield until_wanted
