@@ -200,6 +200,12 @@ async def test_a_status_about_the_session_is_no_word_of_the_turn_under_way():
     assert caught.value.certainty is Certainty.UNKNOWN
 
 
+async def ask_on(session, prompt, turns):
+    """Send turns until none is taken any more."""
+    while True:
+        turns.append(await session.turn(prompt))
+
+
 @pytest.mark.parametrize("round", range(15))
 async def test_a_write_that_comes_too_late_hides_neither_status_nor_messages(round):
     async def play(hear, context):
@@ -210,8 +216,7 @@ async def test_a_write_that_comes_too_late_hides_neither_status_nor_messages(rou
     async with playing(play) as (client, _), client.session("m") as session:
         turns = [await session.turn("a")]
         with pytest.raises(ModelmeterError) as caught:
-            while True:
-                turns.append(await session.turn("b" * round))
+            await ask_on(session, "b" * round, turns)
         assert (await turns[0].result()).text == "first"
         for turn in turns[1:]:
             with pytest.raises(LostContactError) as lost:
@@ -228,10 +233,9 @@ async def test_who_writes_while_the_session_is_cancelled_is_not_cancelled_with_i
     async with playing(play) as (client, _):
         session = await client.open_session("m")
         asyncio.get_running_loop().call_soon(session.cancel)
-        turns = []
+        turns: list[modelmeter.AsyncSessionTurn] = []
         with pytest.raises(ModelmeterError):
-            while True:
-                turns.append(await session.turn("x" * 100_000))
+            await ask_on(session, "x" * 100_000, turns)
         for turn in turns:
             with pytest.raises(LostContactError) as caught:
                 await turn.result()

@@ -265,6 +265,29 @@ async def test_a_postgresql_database_that_takes_no_writes(tmp_path: Path, postgr
         await outlive(front, lambda: set_read_only("on"), lambda: set_read_only("off"), "read-only")
 
 
+@several_waits
+async def test_a_postgresql_database_that_lets_nobody_in(
+    tmp_path: Path, postgres: PostgresServer, postgres_url: str
+):
+    name = postgres_url.rsplit("/", 1)[1]
+    async with process_on(tmp_path, postgres_url) as (front, _):
+        administrator = await asyncpg.connect(postgres.url())
+
+        async def shut() -> None:
+            await administrator.execute(f'ALTER DATABASE "{name}" WITH ALLOW_CONNECTIONS false')
+            cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1"
+            await administrator.execute(cut, name)
+            async with modelmeter.AsyncClient(front.address) as client:
+                with pytest.raises(LedgerDownError):
+                    await client.ledger.spend()
+
+        async def let_in() -> None:
+            await administrator.execute(f'ALTER DATABASE "{name}" WITH ALLOW_CONNECTIONS true')
+
+        await outlive(front, shut, let_in, "not currently accepting connections")
+        await administrator.close()
+
+
 @asynccontextmanager
 async def migrated_by_another(url: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     """Hold the lock under which servers migrate; yields what cuts all connections and waits until one wants it."""
@@ -279,7 +302,7 @@ async def migrated_by_another(url: str) -> AsyncIterator[Callable[[], Awaitable[
             " WHERE datname = $1 AND locktype = 'advisory' AND NOT granted"
         )
         while not await other.fetchval(waiting, url.rsplit("/", 1)[1]):
-            await asyncio.sleep(0.05)
+            pass
 
     try:
         yield until_wanted

@@ -1,7 +1,7 @@
 """How an RPC of grpc.aio ended, in the server's own words.
 
-When a message cannot be written any more because the RPC has just ended, grpc.aio puts a status of its own, INTERNAL, in
-the place of the server's, which had come or comes right after.
+When a message cannot be written any more because the RPC has just ended, grpc.aio puts a status of its own, INTERNAL,
+in the place of the server's, which had come or comes right after.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ CONNECT_SECONDS = 5.0
 STATEMENT_SECONDS = 30.0
 """How long a query on PostgreSQL may take."""
 
-_OPERATIONAL = ("08", "53", "57", "58")
-"""Classes of SQLSTATE: connections, resources such as disk and memory, an operator's or a time limit's word, and the
-system (PostgreSQL's manual, appendix A)."""
+_OPERATIONAL = ("08", "28", "3D", "53", "55", "57", "58")
+"""Classes of SQLSTATE: connections, who may connect, databases that are not there or let nobody in, resources such as
+disk and memory, an operator's or a time limit's word, and the system (PostgreSQL's manual, appendix A)."""
 
 
 class Reader(Protocol):
