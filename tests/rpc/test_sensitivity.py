@@ -99,15 +99,15 @@ async def test_a_turn_is_as_confidential_as_what_was_said_before_it():
         client.session("claude") as session,
     ):
         told = [
-            (await session.ask("x", sensitivity=each, **begin)).sensitivity
-            for each, begin in (
-                (internal, {}),
-                (public, {}),
-                (secret, {}),
-                (internal, {}),
-                (public, {}),
-                (internal, {"previous_response_id": ""}),
-                (public, {}),
+            (await session.ask("x", sensitivity=each, previous_response_id=previous)).sensitivity
+            for each, previous in (
+                (internal, None),
+                (public, None),
+                (secret, None),
+                (internal, None),
+                (public, None),
+                (internal, ""),
+                (public, None),
             )
         ]
     assert told == [internal, internal, secret, secret, secret, internal, internal]

@@ -99,7 +99,8 @@ async def test_a_watcher_of_others_ends_when_its_tenant_is_no_admin_any_more(tmp
         assert "is no admin any more" in (await watches[0].details() or "")
         assert not watches[2].done()
         await gate.running.stub.Complete(asking(), metadata=bearer(gate.ops), timeout=5)
-        assert len((await watches[2].read()).events) > 0
+        told: Any = await watches[2].read()
+        assert len(told.events) > 0
     assert codes == [UNAUTHENTICATED] * 2
 
 

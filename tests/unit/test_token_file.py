@@ -138,6 +138,8 @@ def test_of_two_changes_at_once_the_later_one_is_known_last(tmp_path, monkeypatc
     tokens = TokenFile(tmp_path / "tokens.json")
     ids = [tokens.create("acme")[0].token_id for _ in range(2)]
     second = threading.Thread(target=tokens.revoke, args=(ids[1],))
+    monkeypatch.setattr(token_file, "LOOK_SECONDS", 60.0)
+    tokens.find(ids[0])  # the next look into the file is a minute away
     changed = FileWatch.changed
     slow = threading.current_thread()
 
