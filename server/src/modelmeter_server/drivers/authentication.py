@@ -62,7 +62,10 @@ class Authenticator(Protocol):
 
     @property
     def secrets(self) -> Sequence[str]:
-        """Return what must be cut out of any text of the provider."""
+        """Return what must be cut out of any text of the provider.
+
+        Once they are others, `SECRET_CHANGES.note()` says so to those who remember them.
+        """
 
 
 class AuthenticatedExchange:
