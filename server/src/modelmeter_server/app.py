@@ -11,8 +11,7 @@ from .config.secret import Secret
 from .config.settings import NO_LEDGER
 from .config.telemetry import redaction_of
 from .drivers.http import EgressGate
-from .drivers.http_driver import HttpDriver
-from .drivers.known_secrets import SECRET_CHANGES
+from .drivers.known_secrets import SECRET_CHANGES, KnownSecrets
 from .drivers.open_files import allow_open_files
 from .drivers.webhook import Webhook
 from .engine.admission import Admission
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
         ServerSettings,
         Settings,
     )
-    from .drivers.driver import Driver
     from .engine.recorder import Recorder
     from .ledger.replies import SoftLimit
     from .telemetry.exports import Exporters
@@ -72,8 +70,7 @@ class App:
         share = settings.share
         self.egress = EgressGate(settings.egress)
         self._former_secrets: tuple[Secret, ...] = ()
-        self._secrets_told: Sequence[str] = ()
-        self._secrets_told_by: tuple[int, list[Driver], tuple[Secret, ...]] | None = None
+        self._known_secrets = KnownSecrets()
         drivers = {each.name: make_driver(each, self.egress) for each in settings.providers}
         self.telemetry = make_telemetry(settings, self._living_secrets)
         self.engine = Engine(
@@ -255,13 +252,7 @@ class App:
 
     def _living_secrets(self) -> Sequence[str]:
         """Return the providers' keys and tokens of now and of before."""
-        drivers = self.engine.offers.drivers
-        told_by = SECRET_CHANGES.count(), drivers, self._former_secrets
-        if told_by != self._secrets_told_by:  # every call asks, and with twenty providers an answer takes 120 us
-            now = [each for driver in drivers if isinstance(driver, HttpDriver) for each in driver.secrets]
-            self._secrets_told = [*now, *(each.reveal() for each in self._former_secrets)]
-            self._secrets_told_by = told_by
-        return self._secrets_told
+        return self._known_secrets.of(self.engine.offers.drivers, self._former_secrets)
 
     def _remember_secrets(self) -> None:
         """Keep the keys of drivers that are about to go: what was sent with them may come back in an error."""
