@@ -7,8 +7,10 @@ known to be one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class SecretChanges:
