@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import stat
+import time
 
 import pytest
 from click.testing import CliRunner
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from modelmeter_server.commands.tokens import tokens
 from modelmeter_server.identity.token_file import TokenFile
 from tests.support.command_line import Result, run
+from tests.support.identities import age_tokens
 
 CONFIG = """
 [ledger]
@@ -70,6 +72,32 @@ def test_a_token_is_rotated_revoked_and_listed_without_its_secret(tmp_path):
     table = alone("list", *where).out
     for secret in (token, second):
         assert secret.split("_")[2] not in listed + table
+
+
+@pytest.mark.parametrize("place", ["file", "server"])
+async def test_a_rotated_token_has_an_end_if_the_old_one_had(place, config, held, served):
+    path = config.parent / "tokens.json"
+    for name, life in (("endless", ()), ("ends", ("--expires-in", "90d"))):
+        held[name] = alone("create", "--tenant", "acme", *life, "--file", str(path)).out.strip()
+    age_tokens(path, 30 * 24 * 60 * 60)
+    begun = int(time.time())
+    if place == "file":
+        rotated = [alone("rotate", held[name], "--file", str(path)) for name in ("endless", "ends")]
+    else:
+        key = config.parent / "ops.token"
+        key.write_text(held["ops"])
+        async with served("--config", str(config)) as server:
+            to = ("--address", server.address, "--timeout", "20", "--token-file", str(key))
+            rotated = [
+                await asyncio.to_thread(alone, "rotate", held[name], *to) for name in ("endless", "ends")
+            ]
+    endless, ends = (TokenFile(path).find(each.out.split("_")[1]) for each in rotated)
+    assert endless is not None
+    assert ends is not None
+    assert ends.expires_at is not None
+    assert begun <= ends.expires_at - 90 * 24 * 60 * 60 <= int(time.time())
+    assert (endless.expires_at, "has no end" in rotated[0].err) == (None, True)
+    assert "acme ends 20" in rotated[1].err
 
 
 def test_a_mistake_ends_with_1_and_changes_nothing(config, tmp_path):

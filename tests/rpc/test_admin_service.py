@@ -21,7 +21,7 @@ from modelmeter import (
     TokenState,
 )
 from modelmeter.v1 import admin_service_pb2, admin_service_pb2_grpc
-from tests.support.identities import bearer, gated
+from tests.support.identities import age_tokens, bearer, gated
 from tests.support.running_server import Details, serving
 from tests.support.scripted_driver import ScriptedDriver, answering
 
@@ -63,6 +63,27 @@ async def test_a_token_lives_as_an_admin_says(tmp_path, kind):
         last: NewToken = await do(client, "create_token", "acme")
         assert (await do(client, "revoke_token", last.token.token_id)).state is TokenState.REVOKED
         assert not await opens(gate.address, last.secret)
+
+
+@FACES
+async def test_a_rotated_token_lives_as_long_as_the_old_one_unless_it_is_told_otherwise(tmp_path, kind):
+    async with gated(tmp_path) as gate:
+        client = kind(gate.address, token=gate.ops)
+        ids = {}
+        for name, life in (("ends", timedelta(days=90)), ("told", timedelta(days=90)), ("endless", None)):
+            made: NewToken = await do(client, "create_token", "acme", name=name, lifetime=life)
+            ids[name] = made.token.token_id
+        age_tokens(gate.tokens.path, 30 * 24 * 60 * 60)
+        begun = datetime.now(UTC).replace(microsecond=0)
+        ends: NewToken = await do(client, "rotate_token", ids["ends"])
+        told: NewToken = await do(client, "rotate_token", ids["told"], lifetime=timedelta(days=365))
+        endless: NewToken = await do(client, "rotate_token", ids["endless"])
+        done = datetime.now(UTC)
+    assert ends.token.expires_at is not None
+    assert begun <= ends.token.expires_at - timedelta(days=90) <= done
+    assert told.token.expires_at is not None
+    assert begun <= told.token.expires_at - timedelta(days=365) <= done
+    assert endless.token.expires_at is None
 
 
 @FACES

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import stat
+import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modelmeter_server.core.tokens import (
@@ -22,9 +23,11 @@ from modelmeter_server.core.tokens import (
     token_id_of,
     token_text,
 )
+from modelmeter_server.core.windows import LAST_SECOND
 from modelmeter_server.drivers.file_watch import FileWatch
 from modelmeter_server.identity import token_file
 from modelmeter_server.identity.token_file import NoSuchToken, TokenEnded, TokenFile, TokenFileError
+from tests.support.identities import age_tokens
 
 TIMES = st.none() | st.integers(0, 2**40)
 
@@ -100,6 +103,44 @@ def test_a_rotation_never_lengthens_a_life(tmp_path):
     first, _ = tokens.create("acme", expires_at=soon)
     _, _, old = tokens.rotate(first.token_id, overlap=3600)
     assert old.expires_at == soon
+
+
+DAY = 24 * 60 * 60
+
+
+@given(
+    age=st.integers(0, 400 * DAY),
+    left=st.none() | st.integers(60, 400 * DAY) | st.just(LAST_SECOND),
+    overlap=st.integers(0, 9 * DAY),
+)
+@settings(max_examples=40, deadline=None)
+def test_a_successor_lives_as_long_as_the_old_token_from_its_making_to_its_end(age, left, overlap):
+    with tempfile.TemporaryDirectory() as folder:
+        tokens = TokenFile(Path(folder) / "t.json")
+        begun = int(time.time())
+        end = None if left is None else min(begun + age + left, LAST_SECOND)
+        first, _ = tokens.create("acme", expires_at=end)
+        age_tokens(tokens.path, age)
+        second, _, old = tokens.rotate(first.token_id, overlap=overlap)
+        done = int(time.time())
+    assert old.expires_at is not None  # as ever: it ends with the overlap
+    if end is None:
+        assert second.expires_at is None
+    else:
+        assert second.expires_at is not None
+        length = end - first.created_at
+        assert min(begun + length, LAST_SECOND) <= second.expires_at <= min(done + length, LAST_SECOND)
+
+
+def test_a_life_that_was_cut_short_is_what_a_successor_gets_and_a_lifetime_of_its_own_goes_before(tmp_path):
+    tokens = TokenFile(tmp_path / "t.json")
+    first, _ = tokens.create("acme")
+    tokens.expire(first.token_id, first.created_at + DAY)
+    second, _, _ = tokens.rotate(first.token_id, overlap=60)
+    third, _, _ = tokens.rotate(first.token_id, overlap=60, expires_at=LAST_SECOND)
+    assert second.expires_at is not None
+    assert 0 <= second.expires_at - first.created_at - DAY <= 5
+    assert third.expires_at == LAST_SECOND
 
 
 def test_what_has_ended_or_never_was_is_left_as_it_is(tmp_path):

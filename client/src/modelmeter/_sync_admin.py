@@ -55,7 +55,11 @@ class Admin:
         timeout: float | None = None,
         metadata: Metadata | None = None,
     ) -> NewToken:
-        """Make a successor of a token; the old one ends now, or after `overlap`."""
+        """Make a successor of a token; the old one ends now, or after `overlap`.
+
+        `lifetime` is the successor's, from now on; None: as long as that of the old one, from its making to its end as
+        it stands now. So it has no end only if the old one has none.
+        """
         request = pb.RotateTokenRequest(token_id=token_id)
         values.set_span(request, "overlap", overlap)
         values.set_span(request, "lifetime", lifetime)

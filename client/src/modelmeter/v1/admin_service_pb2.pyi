@@ -179,7 +179,10 @@ class RotateTokenRequest(_message.Message):
 
     @_builtins.property
     def lifetime(self) -> _duration_pb2.Duration:
-        """How long the new one is to live, 1 s or more; absent for no end."""
+        """How long the new one is to live, 1 s or more; absent: from now on as long as the old one from its making to its
+        end, as that stands now, so without an end only if the old one has none. To put a token without an end in the
+        place of one that ends, create it and expire or revoke the old one.
+        """
 
     def __init__(
         self,

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from modelmeter.cli.connection import connect, connection_options
+from modelmeter.cli.spans import Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from datetime import timedelta
 
     from modelmeter import NewToken, Token
 
@@ -24,24 +26,6 @@ if TYPE_CHECKING:
 
 UNCHANGED = 1
 """Exit code when nothing was done, because of what the file holds."""
-
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_MOST_DAYS = 36_500
-
-
-class _Span(click.ParamType[timedelta]):
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        """Return a span of time written as `90d`, `12h`, `30m` or `45s`."""
-        text = str(value)
-        number, unit = text[:-1], _UNITS.get(text[-1:])
-        if unit is None or not number.isdecimal() or len(number) > 9:
-            self.fail(f"{text!r} is no time: write 90d, 12h, 30m or 45s", param, ctx)
-        span = timedelta(**{unit: int(number)})
-        if span.days > _MOST_DAYS:
-            self.fail(f"{text!r} is more than a hundred years", param, ctx)
-        return span
 
 
 def _place_options(function: _Function) -> _Function:
@@ -53,13 +37,14 @@ def _place_options(function: _Function) -> _Function:
     return named(configured(connection_options(function)))
 
 
-_LIFETIME = click.option(
-    "--expires-in",
-    "lifetime",
-    type=_Span(),
-    metavar="TIME",
-    help="Its life: 90d, 12h.  [default: no end]",
-)
+def _lifetime_option(otherwise: str) -> Callable[[_Function], _Function]:
+    return click.option(
+        "--expires-in",
+        "lifetime",
+        type=Span(),
+        metavar="TIME",
+        help=f"Its life: 90d, 12h.  [default: {otherwise}]",
+    )
 
 
 @click.group()
@@ -74,7 +59,7 @@ def tokens() -> None:
 @tokens.command()
 @click.option("--tenant", required=True, help="The tenant that the token is to stand for.")
 @click.option("--name", default="", help="What it is for.")
-@_LIFETIME
+@_lifetime_option("no end")
 @_place_options
 def create(tenant: str, name: str, lifetime: timedelta | None, **place: Any) -> None:
     """Make a token and print it. It is shown this once: only its hash is kept."""
@@ -103,23 +88,27 @@ def list_(tenant: str, as_json: bool, **place: Any) -> None:
 @click.argument("token_id")
 @click.option(
     "--overlap",
-    type=_Span(),
+    type=Span(),
     default="0s",
     show_default=True,
     metavar="TIME",
     help="How long the old one still opens.",
 )
-@_LIFETIME
+@_lifetime_option("as long as the old one's; no end only if that has none")
 @_place_options
 def rotate(token_id: str, overlap: timedelta, lifetime: timedelta | None, **place: Any) -> None:
-    """Make a successor of a token, print it, and end the old one."""
+    """Make a successor of a token, print it, and end the old one.
+
+    The successor lives from now on as long as the old one from its making to its end, unless --expires-in says
+    otherwise. To put one without an end in the place of one that ends, create it and revoke the old one.
+    """
     with _desk(**place) as desk:
         _hand_out(desk.rotate(_id(token_id), overlap, lifetime))
 
 
 @tokens.command()
 @click.argument("token_id")
-@click.option("--in", "after", type=_Span(), required=True, metavar="TIME", help="From now on: 7d, 0s.")
+@click.option("--in", "after", type=Span(), required=True, metavar="TIME", help="From now on: 7d, 0s.")
 @_place_options
 def expire(token_id: str, after: timedelta, **place: Any) -> None:
     """Set when a token ends."""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SECOND = 1_000_000
 """Microseconds."""
+LAST_SECOND = 253_402_300_799
+"""The last of the year 9999, since the epoch: up to there a Timestamp goes."""
 QUARTER = 900 * SECOND
 """A quarter of an hour: the grain of the sums."""
 MOST_STEPS = 48

@@ -26,6 +26,7 @@ from modelmeter_server.core.tokens import (
     digest_of,
     token_text,
 )
+from modelmeter_server.core.windows import LAST_SECOND
 from modelmeter_server.drivers.file_watch import FileWatch
 from modelmeter_server.telemetry.log import get_logger
 
@@ -138,7 +139,8 @@ class TokenFile:
     ) -> tuple[TokenRecord, str, TokenRecord]:
         """Make a successor of the same tenant and name; the old token still opens for `overlap` seconds.
 
-        Return the new record, the new token and the old record. Raises NoSuchToken, TokenEnded for one that opens
+        Without `expires_at` the successor lives from now on as long as the old one did from its making to its end,
+        and has no end only if the old one had none. Return the new record, the new token and the old record. Raises NoSuchToken, TokenEnded for one that opens
         nothing any more, and TokenFileError.
         """
         now = time.time()
@@ -146,6 +148,8 @@ class TokenFile:
             old = _known(records, token_id)
             if old.state(now) is not TokenState.ACTIVE:
                 raise TokenEnded(token_id)
+            if expires_at is None:
+                expires_at = _end_of_as_long_a_life(old, now)
             record, token = _add(records, old.tenant, old.name, expires_at)
             end = int(now + overlap)
             sooner = end if old.expires_at is None else min(end, old.expires_at)
@@ -225,6 +229,12 @@ def _add(
     )
     records[token_id] = record
     return record, token
+
+
+def _end_of_as_long_a_life(old: TokenRecord, now: float) -> int | None:
+    if old.expires_at is None:
+        return None
+    return min(int(now) + old.expires_at - old.created_at, LAST_SECOND)
 
 
 def _random(characters: str, length: int) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from modelmeter_server.core.text import well_formed
+from modelmeter_server.core.windows import LAST_SECOND
 
-from .convert_standing import LAST_SECOND
 from .words import SENSITIVITIES, TOKEN_STATES
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def end_of_life(
     now: float,
     found: Violations,
 ) -> int | None:
-    """Return the second at which a new token ends; `None` for never."""
+    """Return the second at which a new token ends; `None` where the request gives it no lifetime."""
     if not request.HasField("lifetime"):
         return None
     if not _is_duration(request.lifetime) or request.lifetime.seconds < 1:

@@ -10,6 +10,7 @@ from modelmeter.v1 import ledger_service_pb2
 from modelmeter_server.core.outcomes import Certainty
 from modelmeter_server.core.request_checks import MAX_LABELS
 from modelmeter_server.core.usage import Usage
+from modelmeter_server.core.windows import LAST_SECOND
 from modelmeter_server.ledger.commands import Erase
 from modelmeter_server.ledger.questions import (
     CallPosition,
@@ -153,7 +154,7 @@ def time_from(message: object, field: str, found: Violations, path: str = "") ->
     if not message.HasField(field):  # type: ignore[attr-defined]
         return None
     time: Timestamp = getattr(message, field)
-    if time.seconds < 0 or not 0 <= time.nanos < 1_000_000_000 or time.seconds > 253_402_300_799:
+    if time.seconds < 0 or not 0 <= time.nanos < 1_000_000_000 or time.seconds > LAST_SECOND:
         found.add(path + field, "must be a time from 1970 to 9999")
         return None
     return time.seconds * 1_000_000 + time.nanos // 1000

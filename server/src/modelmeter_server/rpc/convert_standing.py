@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING
 
 from modelmeter_server.core.counters import INT64_MAX
 from modelmeter_server.core.text import cut_utf8
-from modelmeter_server.core.windows import SECOND
+from modelmeter_server.core.windows import LAST_SECOND, SECOND
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
 
     from modelmeter.v1 import error_pb2
     from modelmeter_server.core.ceilings import Standing
-
-LAST_SECOND = 253_402_300_799
-"""The last of the year 9999, up to which a Timestamp goes."""
 
 LATEST = LAST_SECOND * SECOND
 
