@@ -9,17 +9,21 @@ import grpc
 import msgspec
 import pytest
 
-from modelmeter.v1 import error_pb2, event_pb2
+from modelmeter.v1 import error_pb2, event_pb2, usage_pb2
 from modelmeter.v1 import event_service_pb2 as pb
 from modelmeter.v1.event_service_pb2_grpc import EventServiceStub
 from modelmeter_server.core.insights import Sample
 from modelmeter_server.core.outcomes import Kind
+from modelmeter_server.core.pricing import PriceTable, Tier
 from modelmeter_server.telemetry.bus import BATCH, EventBus
 from modelmeter_server.telemetry.happenings import Belonging
 from modelmeter_server.telemetry.observation import Telemetry
-from tests.support.running_server import Details, serving
+from tests.support.running_server import MODEL, Details, serving
 from tests.support.scripted_driver import Broken, ScriptedDriver, Written, answering, opening, text
 
+PRICE_OF_A_PART = PriceTable(
+    currency="USD", tiers=(Tier(input=5_000_000_000, output=25_000_000_000),), apart=frozenset({"call"})
+)
 SAMPLE = Sample(at=0, tenant="default", model="claude", certainty="EXACT", total=1)
 
 
@@ -199,6 +203,19 @@ async def test_insights_tell_times_failures_and_tokens_of_this_process():
     assert [each.name for each in found.by_conversation] == ["chat-1"]
     assert response.process
     assert response.most_calls == 10_000
+
+
+async def test_a_cost_that_is_a_lower_bound_is_no_exact_sum():
+    """The usage is exact; some of it has no price."""
+    model = msgspec.structs.replace(MODEL, price=PRICE_OF_A_PART)
+    async with serving(ScriptedDriver(answering()), models=[model], telemetry=Telemetry()) as running:
+        answer = (await running.ask()).completion
+        response = await EventServiceStub(running.channel).GetInsights(pb.GetInsightsRequest())
+    assert (answer.certainty, answer.cost.certainty) == (
+        usage_pb2.CERTAINTY_EXACT,
+        usage_pb2.CERTAINTY_AT_LEAST,
+    )
+    assert (response.insights.at_least, response.insights.total[0].currency) == (1, "USD")
 
 
 async def test_insights_narrow_to_a_window_and_to_a_name():

@@ -92,7 +92,7 @@ class Insights:
     untold: int
     """Calls that may have consumed something that nobody told."""
     at_least: int
-    """Calls whose consumption was told in part: the sums that they are in are lower bounds."""
+    """Calls whose consumption was told, or has a price, in part: the sums that they are in are lower bounds."""
     latency: Distribution
     """Of answers, from arrival to the end."""
     first_token: Distribution

@@ -15,6 +15,7 @@ from modelmeter._version import __version__
 from .call import call
 from .count import count
 from .embed import embed
+from .insights import insights
 from .ledger import ledger
 from .models import models
 from .session import session
@@ -58,6 +59,7 @@ def program() -> None:
 program.add_command(call)
 program.add_command(count)
 program.add_command(embed)
+program.add_command(insights)
 program.add_command(ledger)
 program.add_command(models)
 program.add_command(watch)

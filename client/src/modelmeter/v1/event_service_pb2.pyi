@@ -465,7 +465,7 @@ class Insights(_message.Message):
     untold: _builtins.int
     """Those that may have consumed something that nobody told."""
     at_least: _builtins.int
-    """Those whose consumption was told in part: a lower bound, and so are the sums that they are in."""
+    """Those whose consumption was told, or has a price, in part: a lower bound, and so are the sums that they are in."""
     @_builtins.property
     def latency(self) -> Global___Distribution:
         """From arrival to the end, of answers."""

@@ -32,6 +32,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     error_kind: str = ""
     """Empty for an answer."""
     certainty: str = ""
+    """Of what it consumed and cost, the lesser."""
     total: int = 0
     first_token: int | None = None
     input_tokens: int | None = None
@@ -77,7 +78,7 @@ class Insights(msgspec.Struct, frozen=True, kw_only=True):
     untold: int = 0
     """Calls that may have consumed something that nobody told."""
     at_least: int = 0
-    """Calls whose consumption was told in part: the sums that they are in are lower bounds."""
+    """Calls whose consumption was told, or has a price, in part: the sums that they are in are lower bounds."""
     latency: Distribution = Distribution()
     """Of answers, from arrival to the end."""
     first_token: Distribution = Distribution()

@@ -140,8 +140,8 @@ class TokenFile:
         """Make a successor of the same tenant and name; the old token still opens for `overlap` seconds.
 
         Without `expires_at` the successor lives from now on as long as the old one did from its making to its end,
-        and has no end only if the old one had none. Return the new record, the new token and the old record. Raises NoSuchToken, TokenEnded for one that opens
-        nothing any more, and TokenFileError.
+        and has no end only if the old one had none. Return the new record, the new token and the old record. Raises
+        NoSuchToken, TokenEnded for one that opens nothing any more, and TokenFileError.
         """
         now = time.time()
         with self._changing() as records:

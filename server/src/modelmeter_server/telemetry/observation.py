@@ -15,6 +15,7 @@ import msgspec
 from modelmeter_server.core.embeddings import EmbeddingRequest
 from modelmeter_server.core.errors import Failure
 from modelmeter_server.core.insights import Sample
+from modelmeter_server.core.outcomes import Certainty
 from modelmeter_server.core.trace_context import TRACEPARENT, TRACESTATE, parse_traceparent
 
 from . import conventions as names
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from contextvars import Token
 
     from modelmeter_server.core.calls import Attempt, CallOutcome
-    from modelmeter_server.core.outcomes import Certainty
+    from modelmeter_server.core.pricing import Cost
     from modelmeter_server.core.redaction import Redaction
     from modelmeter_server.core.requests import CompletionRequest
     from modelmeter_server.core.sampling import Sampling
@@ -327,6 +328,11 @@ def _asked(request: CompletionRequest | EmbeddingRequest, *, streamed: bool) -> 
     return {name: value for name, value in told.items() if value is not None}
 
 
+def _certainty(told: Certainty, cost: Cost | None) -> Certainty:
+    """Return the certainty of usage and cost together: some of what is exactly known may have no price."""
+    return cost.certainty if cost is not None and told is Certainty.EXACT else told
+
+
 def sample_of(outcome: CallOutcome, to: Belonging) -> Sample:
     """Return a call's figures."""
     result, times = outcome.result, outcome.timings
@@ -338,7 +344,7 @@ def sample_of(outcome: CallOutcome, to: Belonging) -> Sample:
         conversation_id=to.conversation_id,
         run_id=to.run_id,
         error_kind=result.kind.value if isinstance(result, Failure) else "",
-        certainty=result.certainty.value,
+        certainty=_certainty(result.certainty, cost).value,
         total=round(times.total * 1e6),
         first_token=None if times.first_token is None else round(times.first_token * 1e6),
         input_tokens=None if usage is None else usage.input_tokens,
