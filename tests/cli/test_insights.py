@@ -62,6 +62,31 @@ async def test_calls_are_summed_up_and_a_doubt_says_so():
     assert told["cost"] == "at least 0.0005 USD"
     assert told["certainty"].startswith("at least: 1 call told in part;")
     assert "conversation\tchat-2\t1\t25\t1\t0.00015\tUSD\tat least\n" in doubted.stdout
+    assert "conversation\tchat-1\t1\t25\t9\t0.00035\tUSD\t\n" in doubted.stdout
+    assert "model\tclaude\t2\t50\t10\t0.0005\tUSD\tat least\n" in doubted.stdout
+
+
+async def test_money_of_any_currency_is_a_lower_bound_beside_a_call_of_which_nothing_was_told():
+    driver = ScriptedDriver(answering(), [Written(), Broken()])
+    async with serving(driver, models=[PRICED], telemetry=Telemetry()) as running:
+        await running.ask(labels={"conversation_id": "chat-1"})
+        await running.error(labels={"conversation_id": "chat-1"})
+        result = await shown(running.address)
+    assert rows(result.stdout)["cost"] == "at least 0.00035 USD; 1 call without a price"
+    assert "conversation\tchat-1\t1\t25\t9\t0.00035\tUSD\t\n" in result.stdout
+    assert "conversation\tchat-1\t1\t0\t0\t\t\tat least\n" in result.stdout
+
+
+async def test_money_is_doubted_in_its_own_currency_alone():
+    async with serving(ScriptedDriver(CUT), models=[PRICED], telemetry=Telemetry()) as running:
+        await running.error()
+        with Client(running.address) as client:
+            found = await asyncio.to_thread(client.events.insights, timeout=10)
+    (dollars,) = found.total
+    euros = replace(dollars, currency="EUR", at_least=0)
+    unpriced = replace(dollars, currency="", nano_units=0)
+    told = dict(rows_of(replace(found, total=(dollars, euros, unpriced))))
+    assert told["cost"] == "at least 0.00015 USD, 0.00015 EUR; 1 call without a price"
 
 
 @pytest.mark.parametrize(
@@ -146,9 +171,14 @@ async def test_a_terminal_gets_tables_with_a_header():
 async def test_what_is_remembered_has_an_end_and_says_so():
     telemetry = Telemetry(samples=2)
     async with serving(ScriptedDriver(*[answering()] * 3), telemetry=telemetry) as running:
-        for _ in range(3):
+        for _ in range(2):
             await running.ask()
+        full = rows((await shown(running.address)).stdout)
+        await running.ask()
         told = rows((await shown(running.address)).stdout)
+        narrowed = rows((await shown(running.address, "--run", "nightly")).stdout)
+    assert (full["calls"][0], full["looks back"]) == ("2", "at most 2 calls of this process")
+    assert (narrowed["calls"][0], narrowed["looks back"]) == ("0", told["looks back"])
     assert told["calls"].startswith("2: ")
     assert told["looks back"] == "at most 2 calls of this process: older ones are gone"
 

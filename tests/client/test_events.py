@@ -97,6 +97,29 @@ async def test_what_is_recent_narrows_to_a_kind_of_failure_and_a_time(face):
     assert nothing == []
 
 
+@pytest.mark.parametrize("face", ["async", "sync"])
+async def test_both_clients_tell_which_sums_are_doubted_and_that_calls_are_gone(face):
+    driver, telemetry = ScriptedDriver(answering(), answering(), FAILING), Telemetry(samples=2)
+    async with serving(driver, telemetry=telemetry) as running, AsyncClient(running.address) as client:
+
+        def ask():
+            with Client(running.address) as client:
+                return client.events.insights()
+
+        async def insights():
+            return await (client.events.insights() if face == "async" else asyncio.to_thread(ask))
+
+        await running.ask()
+        await running.ask(labels={"conversation_id": "chat-1"})
+        full = await insights()
+        await running.error(labels={"conversation_id": "chat-2"})
+        found = await insights()
+    assert (full.calls, full.most_calls, full.older_calls_evicted) == (2, 2, False)
+    assert (found.calls, found.most_calls, found.older_calls_evicted) == (2, 2, True)
+    doubts = {each.name: (each.at_least, each.untold) for each in found.by_conversation}
+    assert doubts == {"chat-1": (0, 0), "chat-2": (1, 0)}
+
+
 async def test_the_sync_client_tells_the_same():
     async with serving(ScriptedDriver(answering()), telemetry=Telemetry()) as running:
         await running.ask()

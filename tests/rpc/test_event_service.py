@@ -15,6 +15,7 @@ from modelmeter.v1.event_service_pb2_grpc import EventServiceStub
 from modelmeter_server.core.insights import Sample
 from modelmeter_server.core.outcomes import Kind
 from modelmeter_server.core.pricing import PriceTable, Tier
+from modelmeter_server.ledger.clock import now
 from modelmeter_server.telemetry.bus import BATCH, EventBus
 from modelmeter_server.telemetry.happenings import Belonging
 from modelmeter_server.telemetry.observation import Telemetry
@@ -216,6 +217,65 @@ async def test_a_cost_that_is_a_lower_bound_is_no_exact_sum():
         usage_pb2.CERTAINTY_AT_LEAST,
     )
     assert (response.insights.at_least, response.insights.total[0].currency) == (1, "USD")
+    assert (response.insights.total[0].at_least, response.insights.by_model[0].at_least) == (1, 1)
+
+
+async def test_a_sum_is_doubted_for_its_own_calls_alone():
+    driver = ScriptedDriver(
+        answering(), [Written(), opening(), text("He"), Broken()], [Written(), Broken()], answering()
+    )
+    async with serving(driver, telemetry=Telemetry()) as running:
+        await running.ask(labels={"conversation_id": "exact"})
+        await running.error(labels={"conversation_id": "cut"})
+        await running.error(labels={"conversation_id": "silent"})
+        await running.ask(labels={"conversation_id": "silent"})
+        response = await EventServiceStub(running.channel).GetInsights(pb.GetInsightsRequest())
+    doubts = {
+        each.name: (each.calls, each.at_least, each.untold) for each in response.insights.by_conversation
+    }
+    assert doubts == {"exact": (1, 0, 0), "cut": (1, 1, 0), "silent": (2, 0, 1)}
+    (total,), (model,) = response.insights.total, response.insights.by_model
+    assert (total.at_least, total.untold) == (model.at_least, model.untold) == (1, 1)
+
+
+@pytest.mark.parametrize("remembered", [2, 3])
+async def test_calls_that_are_gone_are_said_to_be_whatever_is_asked_for(remembered):
+    """Three calls: one long ago, and two just now."""
+    telemetry = Telemetry(samples=remembered)
+    telemetry.keep(SAMPLE)
+    async with serving(ScriptedDriver(answering(), answering()), telemetry=telemetry) as running:
+        for name in ("chat-1", "chat-2"):
+            await running.ask(labels={"conversation_id": name})
+        stub = EventServiceStub(running.channel)
+
+        async def gone(seconds: int = 0, **narrow: str) -> bool:
+            request = pb.GetInsightsRequest(**narrow)
+            if seconds:
+                request.window.seconds = seconds
+            return (await stub.GetInsights(request)).older_calls_evicted
+
+        reaching = [
+            await gone(),
+            await gone(model="claude"),
+            await gone(conversation_id="chat-1"),
+            await gone(run_id="none"),
+            await gone(300_000_000_000),
+        ]
+        recent = await gone(60)
+    assert reaching == [remembered == 2] * 5
+    assert not recent, "what ended before the window is not missing in it"
+
+
+async def test_of_calls_that_are_gone_the_one_that_ended_last_counts():
+    """A clock may have been set back between two calls."""
+    telemetry = Telemetry(samples=1)
+    for at in (now(), 0, 0):
+        telemetry.keep(msgspec.structs.replace(SAMPLE, at=at))
+    window = pb.GetInsightsRequest()
+    window.window.seconds = 60
+    async with serving(ScriptedDriver(), telemetry=telemetry) as running:
+        response = await EventServiceStub(running.channel).GetInsights(window)
+    assert (response.insights.calls, response.older_calls_evicted) == (0, True)
 
 
 async def test_insights_narrow_to_a_window_and_to_a_name():

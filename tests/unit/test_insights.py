@@ -65,6 +65,40 @@ def test_failed_calls_count_with_what_they_consumed_and_replayed_ones_do_not():
     assert (run.name, run.nano_units) == ("r", 14)
 
 
+def test_every_sum_has_the_doubts_of_its_own_calls_alone():
+    told = {"nano_units": 7, "currency": "USD"}
+    found = insights(
+        [
+            changed(**told, conversation_id="exact", run_id="r"),
+            changed(**told, conversation_id="cut", run_id="r", certainty="AT_LEAST"),
+            changed(**told, conversation_id="cut", certainty="AT_LEAST"),
+            changed(conversation_id="cut", certainty="UNKNOWN"),
+            changed(conversation_id="exact", certainty="UNKNOWN", replayed=True),
+        ]
+    )
+    doubts = {(each.name, each.currency): (each.at_least, each.untold) for each in found.by_conversation}
+    assert doubts == {("exact", "USD"): (0, 0), ("cut", "USD"): (2, 0), ("cut", ""): (0, 1)}
+    assert [(each.name, each.at_least, each.untold) for each in found.by_run] == [("r", 1, 0)]
+
+
+@given(
+    st.lists(
+        st.builds(
+            changed,
+            model=st.sampled_from("ab"),
+            currency=st.sampled_from(["", "EUR", "USD"]),
+            certainty=st.sampled_from(["EXACT", "NONE", "AT_LEAST", "UNKNOWN"]),
+            replayed=st.booleans(),
+        )
+    )
+)
+def test_the_doubts_of_the_sums_are_those_of_the_whole(samples):
+    found = insights(samples)
+    for sums in (found.total, found.by_model):
+        assert sum(each.at_least for each in sums) == found.at_least
+        assert sum(each.untold for each in sums) == found.untold
+
+
 def test_currencies_are_never_added_up():
     found = insights([changed(nano_units=1, currency="USD"), changed(nano_units=2, currency="EUR")])
     assert [(each.currency, each.nano_units) for each in found.total] == [("EUR", 2), ("USD", 1)]

@@ -182,6 +182,7 @@ def insights_from(proto: event_service_pb2.GetInsightsResponse) -> watched.Insig
         since=_wire.time(found.since) if found.HasField("since") else None,
         most_calls=proto.most_calls,
         process=proto.process,
+        older_calls_evicted=proto.older_calls_evicted,
         proto=found,
     )
 

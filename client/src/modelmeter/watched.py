@@ -79,6 +79,13 @@ class InsightsSpend:
     output_tokens: int
     nano_units: int
     """Billionths of a unit of the currency."""
+    at_least: int = 0
+    """Those of them whose consumption was told, or has a price, in part: with one, the sums here are lower bounds."""
+    untold: int = 0
+    """Those of them that may have consumed something that nobody told: with one, the sums here are lower bounds.
+
+    Such a call mostly has no price, and stands under its name without a currency.
+    """
 
 
 @dataclass(frozen=True)
@@ -106,9 +113,14 @@ class Insights:
     since: datetime | None
     """When the oldest of these calls ended; `None` without calls."""
     most_calls: int
-    """Calls that the process remembers; when `calls` reaches it, older ones of the window are missing."""
+    """Calls that the process remembers, those of all tenants, models, conversations and runs together."""
     process: str
     """The server process that answered: where several serve, each remembers its own calls alone."""
+    older_calls_evicted: bool = False
+    """Whether calls of the window were evicted, because the process remembers no more than `most_calls`.
+
+    Calls that were asked for may be missing; with a filter or a tenant, those that are gone may be others.
+    """
     proto: event_service_pb2.Insights = field(
         default_factory=event_service_pb2.Insights, repr=False, compare=False
     )

@@ -90,8 +90,8 @@ def _calls(found: Insights) -> str:
 
 
 def _reach(found: Insights) -> str:
-    is_full = found.calls >= found.most_calls
-    return f"at most {found.most_calls:,} calls of this process{': older ones are gone' if is_full else ''}"
+    gone = ": older ones are gone" if found.older_calls_evicted else ""
+    return f"at most {found.most_calls:,} calls of this process{gone}"
 
 
 def _times(measured: Distribution) -> str:
@@ -102,12 +102,12 @@ def _times(measured: Distribution) -> str:
     return f"{', '.join(told)}, of {measured.count:,}"
 
 
-def _is_floor(found: Insights) -> bool:
+def _is_floor(found: Insights | InsightsSpend) -> bool:
     return bool(found.at_least or found.untold)
 
 
-def _floor(found: Insights) -> str:
-    return f"{AT_LEAST} " if _is_floor(found) else ""
+def _floor(is_floor: bool) -> str:
+    return f"{AT_LEAST} " if is_floor else ""
 
 
 def _tokens(found: Insights) -> str:
@@ -116,14 +116,22 @@ def _tokens(found: Insights) -> str:
     read, written = (
         sum(getattr(each, side) for each in found.total) for side in ("input_tokens", "output_tokens")
     )
-    return f"{_floor(found)}input {read:,}, output {written:,}"
+    return f"{_floor(_is_floor(found))}input {read:,}, output {written:,}"
 
 
 def _cost(found: Insights) -> str:
-    """Return the money by currency; calls without a price are told, and are no zero."""
-    costs = [f"{bill.units(each.nano_units)} {each.currency}" for each in found.total if each.currency]
+    """Return the money by currency; calls without a price are told, and are no zero.
+
+    A call of which nothing was told has no price, and may have cost money of any currency.
+    """
+    is_untold = any(each.untold for each in found.total if not each.currency)
+    costs = [
+        f"{_floor(is_untold or _is_floor(each))}{bill.units(each.nano_units)} {each.currency}"
+        for each in found.total
+        if each.currency
+    ]
     without = sum(each.calls for each in found.total if not each.currency)
-    parts = [_floor(found) + ", ".join(costs)] if costs else []
+    parts = [", ".join(costs)] if costs else []
     if without:
         parts.append(f"{without:,} {'call' if without == 1 else 'calls'} without a price")
     return "; ".join(parts)
@@ -140,8 +148,7 @@ def _certainty(found: Insights) -> str:
 
 
 def _spent(found: Insights) -> Iterator[tuple[str, ...]]:
-    """Yield the sums by name. Which of them hold a call that is told in part is not told: each is one at least."""
-    certainty = AT_LEAST if _is_floor(found) else ""
+    """Yield the sums by name; those that hold a call that is told in part, or not at all, are lower bounds."""
     groups: dict[str, Any] = {
         "model": found.by_model,
         "conversation": found.by_conversation,
@@ -149,7 +156,7 @@ def _spent(found: Insights) -> Iterator[tuple[str, ...]]:
     }
     for by, sums in groups.items():
         for each in sums:
-            yield (by, *_figures(each), certainty)
+            yield (by, *_figures(each), AT_LEAST if _is_floor(each) else "")
 
 
 def _figures(spent: InsightsSpend) -> tuple[str, ...]:

@@ -299,10 +299,18 @@ class GetInsightsResponse(_message.Message):
     INSIGHTS_FIELD_NUMBER: _builtins.int
     MOST_CALLS_FIELD_NUMBER: _builtins.int
     PROCESS_FIELD_NUMBER: _builtins.int
+    OLDER_CALLS_EVICTED_FIELD_NUMBER: _builtins.int
     most_calls: _builtins.int
-    """Most calls that this process remembers; when `insights.calls` reaches it, older ones of the window are missing."""
+    """Most calls that this process remembers, those of all tenants, models, conversations and runs together: a call more,
+    whosever it is, evicts the oldest.
+    """
     process: _builtins.str
     """Names the server process that answered: where several serve, each remembers its own calls alone."""
+    older_calls_evicted: _builtins.bool
+    """Whether calls that ended within the window were evicted, because the process remembers no more than `most_calls`:
+    calls that were asked for may be missing. Of what is evicted only the time is known: with a filter or a tenant,
+    the calls that are gone may be others.
+    """
     @_builtins.property
     def insights(self) -> Global___Insights:
         """What the calls looked like."""
@@ -313,10 +321,11 @@ class GetInsightsResponse(_message.Message):
         insights: Global___Insights | None = ...,
         most_calls: _builtins.int = ...,
         process: _builtins.str = ...,
+        older_calls_evicted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["insights", b"insights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["insights", b"insights", "most_calls", b"most_calls", "process", b"process"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["insights", b"insights", "most_calls", b"most_calls", "older_calls_evicted", b"older_calls_evicted", "process", b"process"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -384,6 +393,8 @@ class InsightsSpend(_message.Message):
     INPUT_TOKENS_FIELD_NUMBER: _builtins.int
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     NANO_UNITS_FIELD_NUMBER: _builtins.int
+    AT_LEAST_FIELD_NUMBER: _builtins.int
+    UNTOLD_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The model, conversation or run; empty for all together."""
     currency: _builtins.str
@@ -396,6 +407,12 @@ class InsightsSpend(_message.Message):
     """Their output tokens."""
     nano_units: _builtins.int
     """Their cost, in billionths of the currency unit."""
+    at_least: _builtins.int
+    """Those of them whose consumption was told, or has a price, in part: with one, the sums here are lower bounds."""
+    untold: _builtins.int
+    """Those of them that may have consumed something that nobody told: with one, the sums here are lower bounds. Such a
+    call mostly has no price, and stands under its name without a currency.
+    """
     def __init__(
         self,
         *,
@@ -405,10 +422,12 @@ class InsightsSpend(_message.Message):
         input_tokens: _builtins.int = ...,
         output_tokens: _builtins.int = ...,
         nano_units: _builtins.int = ...,
+        at_least: _builtins.int = ...,
+        untold: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "currency", b"currency", "input_tokens", b"input_tokens", "name", b"name", "nano_units", b"nano_units", "output_tokens", b"output_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_least", b"at_least", "calls", b"calls", "currency", b"currency", "input_tokens", b"input_tokens", "name", b"name", "nano_units", b"nano_units", "output_tokens", b"output_tokens", "untold", b"untold"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

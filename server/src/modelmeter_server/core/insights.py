@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 PERCENTS: Final = (50, 90, 95, 99)
 GROUPS: Final = 100
 """Conversations and runs that are told, the dearest first."""
+_FIGURES: Final = ("calls", "input_tokens", "output_tokens", "nano_units", "at_least", "untold")
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +67,10 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     input_tokens: int = 0
     output_tokens: int = 0
     nano_units: int = 0
+    at_least: int = 0
+    """Calls that were told, or have a price, in part: with one, the sums here are lower bounds."""
+    untold: int = 0
+    """Calls that may have consumed something that nobody told: with one, the sums here are lower bounds."""
 
 
 class Insights(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,8 +110,8 @@ def insights(samples: Iterable[Sample]) -> Insights:
         answered=sum(not each.error_kind for each in found),
         failed=errors.total(),
         replayed=len(found) - len(bought),
-        untold=sum(each.certainty == "UNKNOWN" for each in bought),
-        at_least=sum(each.certainty == "AT_LEAST" for each in bought),
+        untold=sum(map(_is_untold, bought)),
+        at_least=sum(map(_is_at_least, bought)),
         latency=distribution([each.total for each in answers]),
         first_token=distribution([each.first_token for each in answers if each.first_token is not None]),
         errors=dict(sorted(errors.items())),
@@ -133,22 +138,38 @@ def distribution(times: Sequence[int]) -> Distribution:
     )
 
 
+def _is_untold(sample: Sample) -> bool:
+    return sample.certainty == "UNKNOWN"
+
+
+def _is_at_least(sample: Sample) -> bool:
+    return sample.certainty == "AT_LEAST"
+
+
 def _spent(named: Iterable[tuple[str, Sample]]) -> tuple[Spent, ...]:
     sums: dict[tuple[str, str], list[int]] = {}
     for name, sample in named:
-        figures = sums.setdefault((name, sample.currency), [0, 0, 0, 0])
-        told = (1, sample.input_tokens or 0, sample.output_tokens or 0, sample.nano_units or 0)
-        for index, figure in enumerate(told):
+        figures = sums.setdefault((name, sample.currency), [0] * len(_FIGURES))
+        for index, figure in enumerate(_figures(sample)):
             figures[index] = saturating_add(figures[index], figure)
-    dearest = sorted(sums.items(), key=lambda item: (-item[1][3], -item[1][1] - item[1][2], item[0]))
-    return tuple(
-        Spent(
-            name=name,
-            currency=currency,
-            calls=calls,
-            input_tokens=read,
-            output_tokens=written,
-            nano_units=nanos,
-        )
-        for (name, currency), (calls, read, written, nanos) in dearest[:GROUPS]
+    spent = [
+        Spent(name=name, currency=currency, **dict(zip(_FIGURES, figures, strict=True)))
+        for (name, currency), figures in sums.items()
+    ]
+    return tuple(sorted(spent, key=_dearest_first)[:GROUPS])
+
+
+def _figures(sample: Sample) -> tuple[int, ...]:
+    """Return what a call adds to the sums that it is in, in the order of `_FIGURES`."""
+    return (
+        1,
+        sample.input_tokens or 0,
+        sample.output_tokens or 0,
+        sample.nano_units or 0,
+        _is_at_least(sample),
+        _is_untold(sample),
     )
+
+
+def _dearest_first(spent: Spent) -> tuple[int, int, str, str]:
+    return (-spent.nano_units, -spent.input_tokens - spent.output_tokens, spent.name, spent.currency)

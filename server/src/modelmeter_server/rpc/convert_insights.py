@@ -46,4 +46,6 @@ def _add_spent(messages: Any, sums: Iterable[Spent]) -> None:
             input_tokens=each.input_tokens,
             output_tokens=each.output_tokens,
             nano_units=each.nano_units,
+            at_least=each.at_least,
+            untold=each.untold,
         )

@@ -122,8 +122,13 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
         tenant = await _acting_for(request, found, context)
         if found:
             await _end(context, mistaken(found))
-        samples = _chosen(self._telemetry.samples(tenant), request, window)
-        response = pb.GetInsightsResponse(most_calls=self._telemetry.most_samples, process=self._process)
+        since = 0 if window is None else max(0, now() - window)
+        samples = _chosen(self._telemetry.samples(tenant), request, since)
+        response = pb.GetInsightsResponse(
+            most_calls=self._telemetry.most_samples,
+            process=self._process,
+            older_calls_evicted=self._telemetry.has_evicted(since),
+        )
         # Sorting thousands of times takes milliseconds, which calls under way need not wait for.
         fill_insights(response.insights, await asyncio.to_thread(insights, samples))
         return response
@@ -154,8 +159,7 @@ class EventService(event_service_pb2_grpc.EventServiceServicer):
         )
 
 
-def _chosen(samples: list[Sample], request: pb.GetInsightsRequest, window: int | None) -> list[Sample]:
-    since = 0 if window is None else now() - window
+def _chosen(samples: list[Sample], request: pb.GetInsightsRequest, since: int) -> list[Sample]:
     return [
         each
         for each in samples

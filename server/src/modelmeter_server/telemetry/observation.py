@@ -66,6 +66,7 @@ class Telemetry:
         self.instruments = Instruments(meters or Meters(), old_names=old_names, by_tenant=by_tenant)
         self.spans: Spans | None = None
         self._samples: deque[Sample] = deque(maxlen=samples)
+        self._evicted_at = -1
         self.instruments.ask(
             names.WATCHERS, "{watcher}", "Who watches events now.", lambda: self.bus.watchers
         )
@@ -89,6 +90,10 @@ class Telemetry:
     def samples(self, tenant: str) -> list[Sample]:
         """Return the tenant's last calls, or those of `ANY_TENANT`, the oldest first."""
         return [each for each in list(self._samples) if tenant in (each.tenant, ANY_TENANT)]
+
+    def has_evicted(self, since: int) -> bool:
+        """Return whether a call is no longer remembered that ended at `since`, in microseconds of the epoch, or later."""
+        return self._evicted_at >= since
 
     def ask_in_flight(self, level: Callable[[], float]) -> None:
         """Let the number of calls under way be read."""
@@ -143,7 +148,9 @@ class Telemetry:
         )
 
     def keep(self, sample: Sample) -> None:
-        """Keep a call's figures for insights."""
+        """Keep a call's figures for insights; they evict the oldest when as many are kept as may."""
+        if len(self._samples) == self._samples.maxlen:
+            self._evicted_at = max(self._evicted_at, self._samples[0].at)
         self._samples.append(sample)
 
     # What is no call
