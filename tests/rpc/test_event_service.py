@@ -248,7 +248,7 @@ async def test_calls_that_are_gone_are_said_to_be_whatever_is_asked_for(remember
             await running.ask(labels={"conversation_id": name})
         stub = EventServiceStub(running.channel)
 
-        async def gone(seconds: int = 0, **narrow: str) -> bool:
+        async def gone(seconds: int = 0, **narrow: Any) -> bool:
             request = pb.GetInsightsRequest(**narrow)
             if seconds:
                 request.window.seconds = seconds

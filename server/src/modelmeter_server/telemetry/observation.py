@@ -92,7 +92,7 @@ class Telemetry:
         return [each for each in list(self._samples) if tenant in (each.tenant, ANY_TENANT)]
 
     def has_evicted(self, since: int) -> bool:
-        """Return whether a call is no longer remembered that ended at `since`, in microseconds of the epoch, or later."""
+        """Return whether a call was evicted that ended at `since`, in microseconds of the epoch, or later."""
         return self._evicted_at >= since
 
     def ask_in_flight(self, level: Callable[[], float]) -> None:
