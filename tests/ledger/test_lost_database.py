@@ -7,6 +7,7 @@ import os
 import sqlite3
 from pathlib import Path
 
+import asyncpg
 import pytest
 import structlog
 from sqlalchemy import text
@@ -178,6 +179,25 @@ async def test_a_postgresql_server_that_stops_is_waited_for(own_postgres):
     await ledger.aclose()
     assert causes(captured)[-1] == ("warning", "back")
     assert len({entry.get("cause") for entry in captured}) == len(captured)
+
+
+async def test_an_idle_ledger_comes_back_by_itself(postgres_url):
+    """Its lease alone finds out that the database was away: no call is there to wake the writer."""
+    ledger = await open_ledger(StorageSettings(url=postgres_url, lease_seconds=1))
+    try:
+        other = await asyncpg.connect(postgres_url)
+        await other.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        await other.close()
+        while ledger.is_up:
+            await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            await ledger.until_up()
+        await dispatched(ledger)
+    finally:
+        await ledger.aclose()
 
 
 async def test_a_reservation_whose_commit_broke_off_holds_nothing_afterwards(ledger, monkeypatch):

@@ -222,6 +222,7 @@ def test_the_environment_overrides_what_is_documented():
         "listen": ("0.0.0.0:50051",),
         "drain_seconds": 1.5,
         "drain_delay_seconds": 5.0,
+        "max_connection_age_seconds": float("inf"),
         "workers": 3,
         "reload_on_change": True,
         "private_listen": "",

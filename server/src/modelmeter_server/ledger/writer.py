@@ -243,6 +243,7 @@ class Writer:
         self.up.clear()
         self.cause = cause
         self._put_back([], cause)
+        self._wake.set()  # the lease may be the one that noticed, and what is submitted now wakes nobody
 
     async def _came_back(self) -> bool:
         await asyncio.sleep(PROBE_SECONDS)
