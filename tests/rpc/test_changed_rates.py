@@ -9,7 +9,6 @@ import grpc
 import pytest
 
 from modelmeter_server.core.call_limits import AdmissionLimits, CallLimits
-from modelmeter_server.engine.admission import Admission
 from tests.rpc.test_admission import held, limited, queued
 from tests.support.running_server import Details, Running, serving
 from tests.support.scripted_driver import Hold, ScriptedDriver, Written, answering

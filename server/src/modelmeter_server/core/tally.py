@@ -25,9 +25,9 @@ def together(past: Failure, newest: Answer | Failure) -> Answer | Failure:
     """Return the outcome of a call of which `past` is what the attempts before the newest one came to."""
     if isinstance(newest, Answer):
         return _with_sum(newest, past, newest)
-    verdict = (
-        _repeatable_with(past, newest) if _weight(newest) >= _weight(past) else _outweighing(past, newest)
-    )
+    verdict = newest if _weight(newest) >= _weight(past) else _outweighing(past, newest)
+    if past.may_have_generated and not past.retryable:
+        verdict = msgspec.structs.replace(verdict, retryable=False)
     verdict = _with_sum(verdict, past, newest)
     if verdict.usage is not None and verdict.kind is Kind.UNACCOUNTED:
         verdict = msgspec.structs.replace(verdict, kind=Kind.INTERRUPTED)
@@ -50,13 +50,6 @@ def _weight(failed: Failure) -> int:
     if failed.usage is not None:
         return 2
     return 1 if failed.may_have_generated else 0
-
-
-def _repeatable_with(past: Failure, newest: Failure) -> Failure:
-    """Return the newest verdict; not worth repeating where an attempt before was not, and may have been bought."""
-    if past.retryable or not past.may_have_generated:
-        return newest
-    return msgspec.structs.replace(newest, retryable=False)
 
 
 def _outweighing(past: Failure, newest: Failure) -> Failure:
