@@ -194,6 +194,14 @@ def test_so_must_the_calls_own_ceiling(ledger, room, may):
     assert (reply is True) is may
 
 
+@pytest.mark.parametrize("mode", list(HaltMode))
+def test_under_a_halt_of_either_mode_nothing_leaves_again(ledger, mode):
+    subject = Subject(tenant="acme", scope=Scope.TENANT.value, name="")
+    tell(ledger, PutHalt(halt=Halt(subject=subject, mode=mode)))
+    (reply,) = tell(ledger, RESENT)
+    assert reply.kind is Kind.HALTED
+
+
 @pytest.mark.parametrize("end", ["answer", "another attempt"])
 def test_its_end_does_not_book_the_first_request_a_second_time(ledger, end):
     lost = attempt_of(REF, NOTHING_TOLD, number=1, kind="UNAVAILABLE", stage="WRITTEN")

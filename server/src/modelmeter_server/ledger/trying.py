@@ -38,12 +38,10 @@ def again(books: Books, order: Again) -> Literal[True] | Denied:
         return _FENCED
     if row.tried is not None and order.number <= row.tried.number:
         return True  # the order was carried out before, and nobody heard
-    if stopped := halted(books, row.tenant, row.run_id, row.model):
-        return stopped
     hold = in_told_currency(row.hold, order.figures)
     left = add(book(hold, order.figures, order.end), left_by_attempts(hold, unbooked(row, order.attempts)))
-    if not _has_room(books, order, row, left):
-        return _FULL
+    if stopped := _stopped(books, order, row, left):
+        return stopped
     before = entry_of(row)
     row.hold = hold
     carried = row.carried or Carried()
@@ -75,8 +73,6 @@ def resend(books: Books, order: Resend) -> Literal[True] | Denied:
     carried = row.carried or Carried()
     if order.number <= carried.resent:
         return True  # the order was carried out before, and nobody heard
-    if stopped := halted(books, row.tenant, row.run_id, row.model):
-        return stopped
     left = book_earlier_attempt(
         row.hold,
         Kind.UNAVAILABLE.value,
@@ -85,8 +81,8 @@ def resend(books: Books, order: Resend) -> Literal[True] | Denied:
         provider_code="",
         elapsed=max(0, order.at - (row.dispatched_at or order.at)) / SECOND,
     )
-    if not _has_room(books, order, row, left):
-        return _FULL
+    if stopped := _stopped(books, order, row, left):
+        return stopped
     before = entry_of(row)
     row.carried = msgspec.structs.replace(carried, booking=add(carried.booking, left), resent=order.number)
     row.booking = add(row.booking, left)
@@ -107,6 +103,15 @@ def _tried(order: Again, before: Tried | None) -> Tried:
         code=order.code,
         message=order.message,
     )
+
+
+def _stopped(books: Books, order: Again | Resend, row: CallRow, left: Booking) -> Denied | None:
+    """Return why nothing more may be sent for a call of which so much is `left`; `None` where it may."""
+    if stopped := halted(books, row.tenant, row.run_id, row.model):
+        return stopped
+    if not _has_room(books, order, row, left):
+        return _FULL
+    return None
 
 
 def _has_room(books: Books, order: Again | Resend, row: CallRow, left: Booking) -> bool:
