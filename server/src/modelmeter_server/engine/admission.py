@@ -260,7 +260,15 @@ class Admission:
         return None
 
     def _behind_others(self, entry: Entry) -> Obstacle:
-        """Return what keeps a call out that has room and not its turn: a larger one is first, and waits for tokens."""
+        """Return what keeps a call out that has room and not its turn: what the first of its lane waits for.
+
+        Else a larger one of others is first, and waits for tokens.
+        """
+        first = self._queue.first(entry.tenant, entry.model)
+        if first is not None and first is not entry:
+            obstacle = self._obstacle(first, self._clock())
+            if obstacle is not None:
+                return obstacle
         for scope in entry.scopes:
             if scope.tokens is not None:
                 return Obstacle(scope.kind, scope.name, "limits.tokens_per_minute", scope.tokens.per_minute)
