@@ -166,6 +166,7 @@ async def test_a_rate_gets_nothing_back_of_a_call_that_fell_silent_once(wire, fa
     async with tried(wire, faults, max_attempts=2, ambiguous=True, max_output_tokens=15_000) as service:
         service.engine.admission.reconfigure(limits)
         failed = await ask(service.client, face, MODEL, "Hi")
+        assert isinstance(failed.result, ModelmeterError)
         assert failed.result.retryable is not is_held
         again = await ask(service.client, face, MODEL, "Hi")
     assert again.kind == ("OVERLOADED" if is_held else "COMPLETION")

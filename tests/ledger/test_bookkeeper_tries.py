@@ -212,8 +212,8 @@ def test_its_end_does_not_book_the_first_request_a_second_time(ledger, end):
         tell(ledger, order)
         assert row_in(ledger).booking.held_tokens == 0
     else:
-        order = trying(REF, "UNUSABLE", told(40, 20), last, landed=True)
-        assert tell(ledger, msgspec.structs.replace(order, attempts=(lost, last))) == [True]
+        another = trying(REF, "UNUSABLE", told(40, 20), last, landed=True)
+        assert tell(ledger, msgspec.structs.replace(another, attempts=(lost, last))) == [True]
     row = row_in(ledger)
     assert (row.booking.settled_tokens, row.booking.unsettled_tokens) == (60, FIRST)
 

@@ -43,7 +43,7 @@ async def test_a_call_gives_nothing_back_to_a_rate_that_is_younger_than_itself(s
     rate = CallLimits(tokens_per_minute=20_000)
     (old, young), driver = holding(2)
     other, subject = ("models", "default") if scope == "tenants" else ("tenants", "claude")
-    wide = {other: {"claude" if other == "models" else "default": WIDE}}
+    wide: dict[str, Any] = {other: {"claude" if other == "models" else "default": WIDE}}
     async with serving(driver, **limited(AdmissionLimits(queued=0, **wide))) as running:
         first = asyncio.ensure_future(running.ask(stream=stream))
         await old.reached.wait()
