@@ -17,11 +17,13 @@ from modelmeter import ModelmeterError
 from modelmeter.v1 import model_service_pb2, model_service_pb2_grpc
 from modelmeter_server.core.requests import CompletionRequest
 from modelmeter_server.engine.plan import completion_hold
+from modelmeter_server.ledger.commands import Resend
 from modelmeter_server.ledger.storage import StoredLedger
+from tests.conformance.asking import ask
 from tests.e2e import hostile
 from tests.support import anthropic_events
 from tests.support.fault_server import FaultServer, Reply
-from tests.support.ledgers import ledger_in, put_ceiling, rows_of, until, until_settled
+from tests.support.ledgers import Interruptible, ledger_in, put_ceiling, rows_of, until, until_settled
 from tests.support.provider_service import ProviderService, provider_service
 
 ANSWER = Reply(chunks=[anthropic_events.stream(anthropic_events.text_block(0, "Hello."))])
@@ -143,6 +145,63 @@ async def test_a_connection_that_went_stale_is_a_dispatch_of_its_own(tmp_path):
     assert answer.text == "Hello."
     assert (first.attempts_total, newest.attempts_total) == (1, 2)
     assert len(provider.requests) == 3
+
+
+LOST = Reply(silent=True, end="reset")
+ROOM_FOR_TWO = 1_000
+
+
+@pytest.mark.parametrize("face", ["unary", "stream"])
+@pytest.mark.parametrize(("more", "is_sent"), [(0, False), (ROOM_FOR_TWO, True)])
+async def test_a_request_leaves_again_only_if_a_ceiling_has_room_for_what_the_first_may_have_cost(
+    tmp_path, face, more, is_sent
+):
+    async with service(tmp_path) as (serving, ledger, provider):
+        await ask(serving.client, face, "anthropic", "Hi")
+        (first,) = await rows_of(ledger)
+        room = first.booking.settled_tokens + first.hold.tokens + more
+        await put_ceiling(ledger, tokens=room)
+        provider.script([LOST])
+        heard = await ask(serving.client, face, "anthropic", "Hi")
+        newest, _ = await rows_of(ledger)
+    booked = newest.booking
+    assert first.booking.settled_tokens + booked.settled_tokens + booked.unsettled_tokens <= room
+    assert booked.unsettled_tokens >= first.hold.input_tokens
+    assert heard.kind == ("COMPLETION" if is_sent else "UNAVAILABLE")
+    assert heard.result.attempts_total == newest.attempts_total == len(provider.requests) - 1
+
+
+async def test_the_bound_on_a_request_that_was_silent_for_long_goes_by_its_seconds(tmp_path):
+    async with service(tmp_path) as (serving, ledger, provider):
+        await serving.client.complete("anthropic", "Hi")
+        gate = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.2, gate.set)
+        provider.script([Reply(silent=True, end="reset", gate=gate)])
+        answer = await serving.client.complete("anthropic", "Hi")
+        newest, _ = await rows_of(ledger)
+    lost, _ = answer.attempts
+    assert (lost.elapsed or 0) >= 0.15
+    assert newest.booking.unsettled_tokens >= newest.hold.input_tokens + 0.15 * newest.hold.tokens_per_second
+
+
+@pytest.mark.parametrize("face", ["unary", "stream"])
+async def test_a_request_that_may_not_leave_again_does_not_hide_that_the_first_one_left(tmp_path, face):
+    async with ledger_in(tmp_path) as stored, FaultServer(ANSWER) as provider:
+        away = Interruptible(stored)
+        async with provider_service(provider, ledger=away) as serving:
+            await ask(serving.client, face, "anthropic", "Hi")
+            away.goes_before = Resend
+            provider.script([LOST])
+            heard = await ask(serving.client, face, "anthropic", "Hi")
+            await away.come_back()
+        newest, _ = await rows_of(away)
+    assert (heard.kind, heard.result.certainty.name, heard.result.attempts_total) == (
+        "UNAVAILABLE",
+        "UNKNOWN",
+        1,
+    )
+    assert "once more" in str(heard.result)
+    assert newest.booking.unsettled_tokens >= newest.hold.input_tokens
 
 
 async def test_a_replayed_run_asks_the_provider_for_nothing_and_gives_equal_answers(tmp_path):

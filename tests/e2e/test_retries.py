@@ -11,6 +11,7 @@ import pytest
 
 import modelmeter
 from modelmeter import Certainty, ErrorKind, ModelmeterError, RetryPolicy
+from modelmeter_server.core.call_limits import AdmissionLimits, CallLimits
 from tests.conformance.asking import Face, Heard, ask
 from tests.e2e.retry_service import MODEL, WIRE_KINDS, requests_of, tried
 
@@ -155,3 +156,17 @@ async def test_a_stream_tells_the_usage_of_all_its_attempts_together():
     told = [each.usage.input_tokens or 0 for each in events if isinstance(each, modelmeter.UsageSnapshot)]
     assert told == sorted(told)
     assert set(told) <= {12, 24}
+
+
+@pytest.mark.parametrize("wire", WIRE_KINDS)
+@pytest.mark.parametrize("face", ["unary", "stream"])
+@pytest.mark.parametrize(("faults", "is_held"), [(["silence", "away"], True), (["away", "away"], False)])
+async def test_a_rate_gets_nothing_back_of_a_call_that_fell_silent_once(wire, face, faults, is_held):
+    limits = AdmissionLimits(queued=0, models={MODEL: CallLimits(tokens_per_minute=20_000)})
+    async with tried(wire, faults, max_attempts=2, ambiguous=True, max_output_tokens=15_000) as service:
+        service.engine.admission.reconfigure(limits)
+        failed = await ask(service.client, face, MODEL, "Hi")
+        assert isinstance(failed.result, ModelmeterError)
+        assert failed.result.retryable is not is_held
+        again = await ask(service.client, face, MODEL, "Hi")
+    assert again.kind == ("OVERLOADED" if is_held else "COMPLETION")

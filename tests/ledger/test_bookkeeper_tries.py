@@ -22,6 +22,7 @@ from tests.support.ledger_orders import (
     failing,
     first_ref,
     noting,
+    resending,
     reserving,
     told,
     trying,
@@ -163,3 +164,62 @@ def test_within_the_second_attempt_its_checkpoints_count_beside_the_first(ledger
     row = given_up(ledger)
     assert (row.kind, row.told.certainty, row.told.tokens) == ("INTERRUPTED", "AT_LEAST", 77)
     assert row.booking.settled_tokens == 77
+
+
+RESENT = resending(REF, at=NOW + SECOND)
+"""The first request had a second to generate 10 tokens."""
+FIRST = HOLD.input_tokens + 10
+
+
+def test_what_a_request_may_have_cost_whose_connection_died_is_booked_before_it_leaves_again(ledger):
+    assert tell(ledger, RESENT, RESENT) == [True, True]
+    row = row_in(ledger)
+    assert (row.booking.held_tokens, row.booking.unsettled_tokens) == (HOLD.tokens, FIRST)
+    assert (row.attempts_total, row.state.name) == (2, "DISPATCHED")
+
+
+@pytest.mark.parametrize(("room", "may"), [(HOLD.tokens + FIRST, True), (HOLD.tokens + FIRST - 1, False)])
+def test_a_ceiling_must_have_room_for_a_request_that_leaves_again(ledger, room, may):
+    tell(ledger, PutCeiling(ceiling=ceiling(tokens=room)))
+    before = row_in(ledger)
+    (reply,) = tell(ledger, RESENT)
+    assert (reply is True) is may
+    assert may or (reply.kind, row_in(ledger)) == (Kind.CEILING, before)
+
+
+@pytest.mark.parametrize(("room", "may"), [(HOLD.tokens + FIRST, True), (HOLD.tokens + FIRST - 1, False)])
+def test_so_must_the_calls_own_ceiling(ledger, room, may):
+    own = Amount(tokens=room)
+    (reply,) = tell(ledger, resending(REF, at=NOW + SECOND, ceiling=own, bounds_tokens=True))
+    assert (reply is True) is may
+
+
+@pytest.mark.parametrize("mode", list(HaltMode))
+def test_under_a_halt_of_either_mode_nothing_leaves_again(ledger, mode):
+    subject = Subject(tenant="acme", scope=Scope.TENANT.value, name="")
+    tell(ledger, PutHalt(halt=Halt(subject=subject, mode=mode)))
+    (reply,) = tell(ledger, RESENT)
+    assert reply.kind is Kind.HALTED
+
+
+@pytest.mark.parametrize("end", ["answer", "another attempt"])
+def test_its_end_does_not_book_the_first_request_a_second_time(ledger, end):
+    lost = attempt_of(REF, NOTHING_TOLD, number=1, kind="UNAVAILABLE", stage="WRITTEN")
+    last = attempt_of(REF, told(40, 20), number=2)
+    tell(ledger, RESENT)
+    if end == "answer":
+        order = msgspec.structs.replace(answering(REF, told(40, 20)), number=2, attempts=(lost, last))
+        tell(ledger, order)
+        assert row_in(ledger).booking.held_tokens == 0
+    else:
+        another = trying(REF, "UNUSABLE", told(40, 20), last, landed=True)
+        assert tell(ledger, msgspec.structs.replace(another, attempts=(lost, last))) == [True]
+    row = row_in(ledger)
+    assert (row.booking.settled_tokens, row.booking.unsettled_tokens) == (60, FIRST)
+
+
+def test_a_server_that_dies_after_it_sent_anew_leaves_the_bounds_of_both(ledger):
+    tell(ledger, RESENT, CloseServer(owner=1, at=NOW + 20 * SECOND))
+    row = row_in(ledger)
+    assert row.booking.held_tokens == 0
+    assert row.booking.unsettled_tokens > FIRST + HOLD.input_tokens

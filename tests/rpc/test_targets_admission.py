@@ -317,3 +317,19 @@ async def test_a_retried_call_is_one_request_of_the_rate_however_often_it_is_sen
         with pytest.raises(modelmeter.OverloadedError, match="requests_per_minute"):
             await service.ask()
     assert len(servers[0].requests) == 2 + allowed
+
+
+@pytest.mark.parametrize(
+    "difference", [{"max_output_tokens": 16_000}, {"declared_reserve_factor": 400}], ids=str
+)
+async def test_a_rate_takes_what_the_dearest_of_the_targets_may_use(difference):
+    a = Provider()
+    rate = AdmissionLimits(queued=0, models={routed.ROUTED: CallLimits(tokens_per_minute=20_000)})
+    changes = {"a": {"max_output_tokens": 100}, "b": {"max_output_tokens": 100} | difference}
+    async with instances(a, ANSWER, limits=rate, changes=changes) as (service, _):
+        first = asking(service)
+        await here(a)
+        with pytest.raises(modelmeter.OverloadedError, match="tokens_per_minute"):
+            await service.ask()
+        a.let_go()
+        assert (await first).target == "a/m"

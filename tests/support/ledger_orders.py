@@ -8,7 +8,7 @@ from modelmeter_server.core.ceilings import Ceiling, Subject, Window
 from modelmeter_server.core.journal import CallKey, Effect
 from modelmeter_server.core.reservation import Hold
 from modelmeter_server.core.settlement import Figures
-from modelmeter_server.ledger.commands import Again, CallRef, Checkpoint, Dispatch, Reserve, Settle
+from modelmeter_server.ledger.commands import Again, CallRef, Checkpoint, Dispatch, Resend, Reserve, Settle
 from modelmeter_server.ledger.replies import Admitted
 from modelmeter_server.ledger.rows import AttemptRow, End
 
@@ -77,6 +77,11 @@ def first_ref(order: Reserve) -> CallRef:
 def dispatching(ref: CallRef, *, at: int = NOW, number: int = 1) -> Dispatch:
     """Return the word that a request leaves."""
     return Dispatch(ref=ref, at=at, number=number, target="main")
+
+
+def resending(ref: CallRef, *, at: int = NOW, number: int = 2, **more: Any) -> Resend:
+    """Return the word that a request leaves once more, over another connection."""
+    return Resend(ref=ref, at=at, number=number, target="main", **more)
 
 
 def noting(ref: CallRef, figures: Figures, *, at: int = NOW, generated: bool = True) -> Checkpoint:

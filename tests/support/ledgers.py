@@ -83,6 +83,7 @@ class Interruptible:
         return await self.inner.settle(order)
 
     async def order(self, command: Any) -> Any:
+        self._hear(command)
         return await self.inner.order(command)
 
     async def read(self, query: Any) -> Any:

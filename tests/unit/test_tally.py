@@ -97,6 +97,20 @@ def test_a_verdict_is_worth_repeating_only_if_its_last_attempt_was():
     assert (later.retryable, later.retry_after) == (True, 4.0)
 
 
+def test_an_error_after_silence_is_not_worth_repeating_and_no_refusal_of_the_whole_call():
+    silence = made(Kind.UNAVAILABLE, retryable=False)
+    verdict = together(silence, AWAY)
+    assert isinstance(verdict, Failure)
+    assert (AWAY.retryable, AWAY.is_refused_by_provider) == (True, True)
+    assert (verdict.retryable, verdict.is_refused_by_provider) == (False, False)
+
+
+def test_what_was_turned_away_before_does_not_speak_against_a_repetition():
+    verdict = together(REFUSED, AWAY)
+    assert isinstance(verdict, Failure)
+    assert verdict.retryable
+
+
 @given(chains, st.none() | st.just(ANSWER))
 def test_no_order_of_failures_loses_a_token_or_hides_that_one_landed(chain, last):
     outcome = folded(chain, last)

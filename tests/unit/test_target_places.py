@@ -72,6 +72,14 @@ async def test_the_place_that_a_call_leaves_goes_to_who_waits_for_it():
     assert (waiting.has_place, load(at)) == (True, [1, 1])
 
 
+async def test_who_is_behind_the_first_of_its_lane_hears_what_that_one_waits_for():
+    at = admission(a=1, b=1)
+    *_, last = (at.enter("acme", "m", (bound,), 0) for bound in ("a", "a", "b"))
+    assert isinstance(last, Entry)
+    assert not last.has_place
+    assert [each.subject for each in last.obstacle().quotas] == ["target:a"]
+
+
 @pytest.mark.parametrize("gone", [False, True])
 async def test_who_has_no_place_cannot_move(gone):
     at = admission(a=1)

@@ -53,6 +53,11 @@ class FairQueue(Generic[Item]):
         """Return how many of a party wait."""
         return self._counts.get(party, 0)
 
+    def first(self, party: str, lane: str) -> Item | None:
+        """Return who is first in a lane."""
+        waiting = self._parties.get(party, {}).get(lane)
+        return waiting[0][1] if waiting else None
+
     def push(self, party: str, lane: str, item: Item) -> None:
         """Let one wait behind the others of its lane."""
         self._arrived += 1

@@ -99,6 +99,8 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     output_tokens: int = 0
     tried: Tried | None = None
     """`None` when no attempt of the newest dispatch has been followed by another one."""
+    resent: int = 0
+    """The newest request that was sent anew, over another connection; what those before it may have cost is booked."""
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,6 +26,8 @@ def together(past: Failure, newest: Answer | Failure) -> Answer | Failure:
     if isinstance(newest, Answer):
         return _with_sum(newest, past, newest)
     verdict = newest if _weight(newest) >= _weight(past) else _outweighing(past, newest)
+    if past.may_have_generated and not past.retryable:
+        verdict = msgspec.structs.replace(verdict, retryable=False)
     verdict = _with_sum(verdict, past, newest)
     if verdict.usage is not None and verdict.kind is Kind.UNACCOUNTED:
         verdict = msgspec.structs.replace(verdict, kind=Kind.INTERRUPTED)

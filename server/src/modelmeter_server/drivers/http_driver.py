@@ -383,8 +383,7 @@ class HttpCall:
             return without_credentials(error)
         self._fault = end.error if end.fault is Fault.BUG else None
         result = self._completed(self._result(end), end)
-        if end.fault is not Fault.NOT_ALLOWED:
-            self._attempts = _attempts(self._target, end, result, time.monotonic() - begun)
+        self._attempts = _attempts(self._target, end, result, time.monotonic() - begun)
         return result
 
     def cut(self, cause: Cause, detail: str = "") -> None:
@@ -412,6 +411,17 @@ class HttpCall:
     def _result(self, end: ExchangeEnd) -> Answer | Failure:
         if self._error_body is not None and end.head is not None:
             return self._refusal(end, end.head, bytes(self._error_body))
+        if not end.lost_written and (refusal := self._never_sent(end)) is not None:
+            return refusal
+        ending = self._ending(end)
+        result = self.accumulator.finish(ending)
+        if end.fault is Fault.ENCODING and isinstance(result, Failure) and result.kind is Kind.UNAVAILABLE:
+            # The status said success and a body came: that nobody can read it does not make it free.
+            return severed(Evidence(generated=True), ending, result.message)
+        return result
+
+    def _never_sent(self, end: ExchangeEnd) -> Failure | None:
+        """Return the refusal of a request that this server kept back, unless it did."""
         if end.fault in (Fault.POOL_TIMEOUT, Fault.EXHAUSTED):
             return failure(Kind.OVERLOADED, end.detail, cause=Cause.LIMIT, retry_after=OVERLOAD_RETRY_SECONDS)
         if end.fault is Fault.EGRESS:
@@ -422,12 +432,7 @@ class HttpCall:
             return failure(
                 Kind.REFUSED, f"the request is too large for this deployment: {end.detail}", cause=Cause.LIMIT
             )
-        ending = self._ending(end)
-        result = self.accumulator.finish(ending)
-        if end.fault is Fault.ENCODING and isinstance(result, Failure) and result.kind is Kind.UNAVAILABLE:
-            # The status said success and a body came: that nobody can read it does not make it free.
-            return severed(Evidence(generated=True), ending, result.message)
-        return result
+        return None
 
     def _refusal(self, end: ExchangeEnd, head: ResponseHead, body: bytes) -> Failure:
         """Classify an error answer. The status had said it all, however its body ended (R-H1)."""
@@ -465,14 +470,16 @@ def _request_id(head: ResponseHead) -> str | None:
 
 def _attempts(target: str, end: ExchangeEnd, result: Answer | Failure, elapsed: float) -> tuple[Attempt, ...]:
     """Return the record of what was sent; a stale connection's lost request is an attempt of its own."""
-    lost = () if end.attempts < 2 else (_lost(target),)
+    lost = () if end.attempts < 2 else (_lost(target, end),)
+    if end.fault is Fault.NOT_ALLOWED:
+        return lost
     failed = result if isinstance(result, Failure) else None
     last = Attempt(
         number=end.attempts,
         target=target,
         stage=failed.stage if failed else Stage.OUTPUT,
         certainty=result.certainty,
-        elapsed=elapsed,
+        elapsed=max(0.0, elapsed - end.lost_seconds),
         kind=failed.kind if failed else None,
         cause=failed.cause if failed else None,
         usage=result.usage,
@@ -483,13 +490,13 @@ def _attempts(target: str, end: ExchangeEnd, result: Answer | Failure, elapsed: 
     return (*lost, last)
 
 
-def _lost(target: str) -> Attempt:
+def _lost(target: str, end: ExchangeEnd) -> Attempt:
     return Attempt(
         number=1,
         target=target,
-        stage=Stage.WRITTEN,
-        certainty=Certainty.UNKNOWN,
-        elapsed=0.0,
-        kind=Kind.UNAVAILABLE,
+        stage=Stage.WRITTEN if end.lost_written else Stage.WRITING,
+        certainty=Certainty.UNKNOWN if end.lost_written else Certainty.NONE,
+        elapsed=end.lost_seconds,
+        kind=Kind.UNAVAILABLE if end.lost_written else Kind.UNREACHABLE,
         cause=Cause.NETWORK,
     )

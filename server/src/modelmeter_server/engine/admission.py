@@ -102,6 +102,8 @@ class Admission:
             if entry.state is State.PLACED:
                 for scope in entry.scopes:
                     scope.in_flight += 1
+            else:
+                entry.remeasure()
         self.serve()
 
     def enter(
@@ -112,14 +114,17 @@ class Admission:
         tokens: int | None,
         *,
         left: float | None = None,
+        measure: Callable[[], int] | None = None,
     ) -> Entry | Failure:
         """Let a call in, let it wait, or refuse it.
 
         `targets` are the provider instances that may serve it, at least one: there must be room at one of them.
         `tokens` are held for it until it is known what it took; `None` for what is no business of a rate. `left` is
-        how many seconds it has: who cannot be served in time is refused and does not wait.
+        how many seconds it has: who cannot be served in time is refused and does not wait. `measure` works out
+        `tokens` if they come to be limited while the call waits.
         """
         entry = Entry(self, tenant, model, targets, tokens)
+        entry.measure = measure
         if self._scopes:
             entry.scopes = self._scopes_of(entry)
         self._entries.add(entry)
@@ -255,7 +260,15 @@ class Admission:
         return None
 
     def _behind_others(self, entry: Entry) -> Obstacle:
-        """Return what keeps a call out that has room and not its turn: a larger one is first, and waits for tokens."""
+        """Return what keeps a call out that has room and not its turn: what the first of its lane waits for.
+
+        Else a larger one of others is first, and waits for tokens.
+        """
+        first = self._queue.first(entry.tenant, entry.model)
+        if first is not None and first is not entry:
+            obstacle = self._obstacle(first, self._clock())
+            if obstacle is not None:
+                return obstacle
         for scope in entry.scopes:
             if scope.tokens is not None:
                 return Obstacle(scope.kind, scope.name, "limits.tokens_per_minute", scope.tokens.per_minute)
@@ -330,7 +343,7 @@ class Admission:
             for scope in entry.scopes:
                 scope.in_flight += 1
 
-    def settle(self, entry: Entry, outcome: CallOutcome | None, *, charged: bool) -> None:
+    def settle(self, entry: Entry, outcome: CallOutcome | None) -> None:
         """See `Entry.settle`."""
         if entry.state is not State.PLACED:
             self.withdraw(entry)
@@ -341,12 +354,12 @@ class Admission:
         self._entries.discard(entry)
         for scope in scopes:
             scope.in_flight -= 1
-        if charged and outcome is not None and entry.tokens is not None:
+        if entry.taken and outcome is not None and entry.tokens is not None:
             requests, tokens = unused(outcome, entry.tokens)
             if requests or tokens:
                 at = self._clock()
                 for scope in scopes:
-                    scope.correct(requests, tokens, at)
+                    scope.correct(requests, tokens, at, entry.taken)
         if scopes or self._limits.targets:
             self.serve()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from modelmeter_server.core.embeddings import EmbeddingRequest
+from modelmeter_server.core.reservation import dearest_hold
 
 from .choosing import instances_of
 from .embedding import embedding_hold
@@ -12,6 +14,8 @@ from .entry import Entry
 from .plan import completion_hold
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from modelmeter_server.core.errors import Failure
     from modelmeter_server.core.models import ModelSpec
     from modelmeter_server.core.requests import CompletionRequest
@@ -38,12 +42,20 @@ def enter(
     if model is None:
         return admission.enter(tenant.name, "", ("",), 0, left=left)
     tokens: int | None = 0
+    measure: Callable[[], int] | None = None
     if is_count:
         tokens = None
     elif admission.counts_tokens(tenant.name, model.name):
         tokens = _held(request, model)
+    else:
+        measure = functools.partial(_held, request, model)
     entered = admission.enter(
-        tenant.name, model.name, instances_of(request, place or model), tokens, left=left
+        tenant.name,
+        model.name,
+        instances_of(request, place or model),
+        tokens,
+        left=left,
+        measure=measure,
     )
     if isinstance(entered, Entry) and tenant.may_use(request.model):
         entered.spec = model
@@ -51,10 +63,16 @@ def enter(
 
 
 def _held(request: CompletionRequest | EmbeddingRequest, model: ModelSpec) -> int:
-    """Return the bound on a call's tokens by which it is let in; 0 for a request that planning will refuse."""
+    """Return the bound on a call's tokens by which it is let in: what the ledger would hold, at any of its targets.
+
+    0 for a request that planning will refuse.
+    """
+    places = [model] if model.route is None else [each.model for each in model.route.targets]
     try:
         if isinstance(request, EmbeddingRequest):
-            return max(0, embedding_hold(request, model).tokens)
-        return max(0, completion_hold(request, model).tokens)
+            holds = [embedding_hold(request, each) for each in places]
+        else:
+            holds = [completion_hold(request, each) for each in places]
+        return max(0, dearest_hold(holds).tokens)
     except Exception:  # noqa: BLE001 - nothing of it was checked yet, and that is another's task
         return 0

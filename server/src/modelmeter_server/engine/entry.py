@@ -11,12 +11,13 @@ from modelmeter_server.core.usage import total_spend_tokens
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from modelmeter_server.core.calls import CallOutcome
     from modelmeter_server.core.models import ModelSpec
 
     from .admission import Admission
-    from .limit_scopes import Scope
+    from .limit_scopes import Scope, Taken
 
 
 @unique
@@ -35,14 +36,15 @@ class Entry:
 
     __slots__ = (
         "_admission",
-        "_is_charged",
         "_is_settled",
         "_readers",
         "decided",
+        "measure",
         "model",
         "scopes",
         "spec",
         "state",
+        "taken",
         "target",
         "targets",
         "tenant",
@@ -60,6 +62,10 @@ class Entry:
         """The one of them at which it has its place."""
         self.tokens = tokens
         """What is held for it; `None` for what takes nothing of a rate."""
+        self.measure: Callable[[], int] | None = None
+        """Works out `tokens`, as long as nobody limits them."""
+        self.taken: Taken = {}
+        """What it took from, and has to correct at its end."""
         self.scopes: tuple[Scope, ...] = ()
         self.state = State.GONE
         self.spec: ModelSpec | None = None
@@ -67,7 +73,6 @@ class Entry:
         self.decided: asyncio.Future[Failure | None] | None = None
         """While it waits: done with `None` when it has a place, with a refusal when it gets none."""
         self._admission = admission
-        self._is_charged = False
         self._is_settled = False
         self._readers = 1
 
@@ -106,7 +111,7 @@ class Entry:
         if self._is_settled:
             return
         self._is_settled = True
-        self._admission.settle(self, outcome, charged=self._is_charged)
+        self._admission.settle(self, outcome)
         self.release()
 
     def release(self) -> None:
@@ -122,9 +127,13 @@ class Entry:
     def charge(self, at: int) -> None:
         """Take what it asks for from every rate."""
         if self.tokens is not None:
-            self._is_charged = True
             for scope in self.scopes:
-                scope.take(self.tokens, at)
+                self.taken |= scope.take(self.tokens, at)
+
+    def remeasure(self) -> None:
+        """Work out the tokens of a call that still waits, if anybody limits them by now."""
+        if self.measure is not None and any(scope.tokens is not None for scope in self.scopes):
+            self.tokens, self.measure = self.measure(), None
 
 
 def unused(outcome: CallOutcome, held: int) -> tuple[int, int]:

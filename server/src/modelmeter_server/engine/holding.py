@@ -15,7 +15,7 @@ import msgspec
 from modelmeter_server.core.errors import Failure, failure
 from modelmeter_server.core.outcomes import Cause, Kind
 from modelmeter_server.ledger.clock import now
-from modelmeter_server.ledger.commands import Checkpoint, Dispatch
+from modelmeter_server.ledger.commands import Checkpoint, Dispatch, Resend
 from modelmeter_server.ledger.ledger import LedgerUnavailable
 from modelmeter_server.ledger.replies import Admitted, Denied, Recorded, UnderWay
 from modelmeter_server.telemetry.log import get_logger
@@ -78,7 +78,7 @@ class Desk:
             return denial(reply, now())
         if not isinstance(reply, Admitted):
             return reply
-        return Holding(self.ledger, reply.ref(order), reply, self._content_seconds)
+        return Holding(self.ledger, reply.ref(order), reply, self._content_seconds, order)
 
     def take_drain(self) -> bool:
         """Take one of the places of requests that are read on; say whether there was one."""
@@ -95,7 +95,9 @@ class Desk:
 class Holding:
     """One call that was admitted. It must be settled, whatever becomes of it."""
 
-    def __init__(self, ledger: Ledger, ref: CallRef, admitted: Admitted, content_seconds: int) -> None:
+    def __init__(
+        self, ledger: Ledger, ref: CallRef, admitted: Admitted, content_seconds: int, order: Reserve
+    ) -> None:
         self.ref = ref
         """Its call id is another than was asked for when its effect stands in the journal under that one."""
         self.output_tokens = admitted.output_tokens
@@ -104,6 +106,7 @@ class Holding:
         self._ledger = ledger
         self._content_seconds = content_seconds
         self._started: dict[int, int] = {}
+        self._order = order
 
     async def dispatch(self, number: int, target: str) -> bool:
         """Write down that a provider request leaves now; False when it must not leave."""
@@ -120,6 +123,30 @@ class Holding:
         if not allowed:
             _log.warning("call not sent: this server's lease was lost", call_id=self.ref.call.call_id)
         return allowed
+
+    async def resend(self, number: int, target: str) -> bool:
+        """Write down that a request leaves once more, over another connection; False when it must not leave.
+
+        What the one before may have cost must have room beside it.
+        """
+        at = now()
+        self._started[number] = at
+        order = Resend(
+            ref=self.ref,
+            at=at,
+            number=self._earlier + number,
+            target=target,
+            ceiling=self._order.ceiling,
+            bounds_tokens=self._order.bounds_tokens,
+            bounds_money=self._order.bounds_money,
+        )
+        try:
+            reply: Denied | Literal[True] = await self._ledger.order(order)
+        except LedgerUnavailable as error:
+            reply = Denied(kind=Kind.LEDGER_DOWN, message=str(error))
+        if isinstance(reply, Denied):
+            _log.info("call not sent anew", call_id=self.ref.call.call_id, reason=reply.message)
+        return reply is True
 
     def checkpoint(
         self,

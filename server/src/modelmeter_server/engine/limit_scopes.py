@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from modelmeter_server.core.call_limits import CallLimits
 
 
+Taken = dict[Bucket, int]
+"""The buckets that a call took from, each with its rate at that moment."""
+
+
 class Obstacle(msgspec.Struct, frozen=True):
     """Why there is no room for a call."""
 
@@ -71,19 +75,27 @@ class Scope:
         ]
         return max(found, key=lambda each: each.wait or 0, default=None)
 
-    def take(self, tokens: int, at: int) -> None:
-        """Take from the minute what a call asks for."""
-        if self.requests is not None:
-            self.requests.take(1, at)
-        if self.tokens is not None:
-            self.tokens.take(tokens, at)
+    def take(self, tokens: int, at: int) -> Taken:
+        """Take from the minute what a call asks for; return what each bucket was when it was taken from."""
+        taken: Taken = {}
+        for bucket, amount in ((self.requests, 1), (self.tokens, tokens)):
+            if bucket is not None:
+                bucket.take(amount, at)
+                taken[bucket] = bucket.per_minute
+        return taken
 
-    def correct(self, requests: int, tokens: int, at: int) -> None:
-        """Give back what was taken and not used; a negative number takes more."""
+    def correct(self, requests: int, tokens: int, at: int, taken: Taken) -> None:
+        """Give back what was `taken` and not used; a negative number takes more.
+
+        A bucket that gave nothing, for it is younger than the call, gets nothing. What was taken is the same part of a
+        bucket whose rate was changed since, as what was left is.
+        """
         for bucket, unused in ((self.requests, requests), (self.tokens, tokens)):
-            if bucket is not None and unused > 0:
-                bucket.give(unused, at)
-            elif bucket is not None and unused < 0:
+            if bucket is None or bucket not in taken:
+                continue
+            if unused > 0:
+                bucket.give(unused * bucket.per_minute // taken[bucket], at)
+            elif unused < 0:
                 bucket.take(-unused, at)
 
 

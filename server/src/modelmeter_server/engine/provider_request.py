@@ -195,7 +195,10 @@ class ProviderRequest:
         target = target if self._target is None else self._target.name
         if self._watch is not None:
             self._watch.dispatching(number, target)
-        return None if self._holding is None else self._holding.dispatch(number, target)
+        if self._holding is None:
+            return None
+        send = self._holding.resend if self.is_written else self._holding.dispatch
+        return send(number, target)
 
     def written(self) -> None:
         """See `Observer.written`; a re-send after a stale connection is not news."""

@@ -24,6 +24,7 @@ from .commands import (
     PutCeiling,
     PutHalt,
     Reconcile,
+    Resend,
     Reserve,
     Settle,
     WriteOff,
@@ -33,7 +34,7 @@ from .needs import Needs
 from .progress import checkpoint, dispatch, raise_figures, settle
 from .recovery import close_server, write_off_expired
 from .replies import Reconciled
-from .trying import again
+from .trying import again, resend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -118,6 +119,9 @@ class _Keeper:
     def dispatch(self, order: Dispatch) -> Any:
         return dispatch(self.books, order)
 
+    def resend(self, order: Resend) -> Any:
+        return resend(self.books, order)
+
     def again(self, order: Again) -> Any:
         return again(self.books, order)
 
@@ -162,6 +166,7 @@ class _Keeper:
 _HANDLERS: dict[type, Callable[[_Keeper, Any], Any]] = {
     Reserve: _Keeper.reserve,
     Dispatch: _Keeper.dispatch,
+    Resend: _Keeper.resend,
     Again: _Keeper.again,
     Checkpoint: _Keeper.checkpoint,
     Settle: _Keeper.settle,

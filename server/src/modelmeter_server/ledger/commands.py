@@ -59,6 +59,24 @@ class Dispatch(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     target: str
 
 
+class Resend(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Say that a request leaves once more, because its connection died. Reply: True, or `Denied`.
+
+    What the first one may have cost stays booked beside what is held. The reply is `Denied`, and nothing is changed, as
+    with `Again`.
+    """
+
+    ref: CallRef
+    at: int
+    number: int
+    """Of the request that leaves now."""
+    target: str
+    ceiling: Amount | None = None
+    """The call's own; see `Reserve`."""
+    bounds_tokens: bool = False
+    bounds_money: bool = False
+
+
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Say what a running call has told so far. No reply; an older one that still waits is replaced."""
 
@@ -221,6 +239,7 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 Command = (
     Reserve
     | Dispatch
+    | Resend
     | Again
     | Checkpoint
     | Settle

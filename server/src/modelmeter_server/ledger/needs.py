@@ -20,6 +20,7 @@ from .commands import (
     PutCeiling,
     PutHalt,
     Reconcile,
+    Resend,
     Reserve,
     Settle,
     WriteOff,
@@ -112,7 +113,7 @@ class Needs:
             for ceiling, about in books.accounts(row.tenant, row.run_id, row.model):
                 wanted.add(window_key(ceiling, about, part_at(ceiling.window, row.reserved_at)))
         for command in commands:
-            if isinstance(command, Again):
+            if isinstance(command, (Again, Resend)):
                 wanted.update(self._running(command))
             if not isinstance(command, Reserve):
                 continue
@@ -124,7 +125,7 @@ class Needs:
         known = books.windows
         return frozenset(key for key in wanted if (key.ceiling_id, key.name, key.starts_at) not in known)
 
-    def _running(self, order: Again) -> list[WindowKey]:
+    def _running(self, order: Again | Resend) -> list[WindowKey]:
         """Return the windows that count for another attempt of a call that runs."""
         books, ref = self._books, order.ref
         row = books.rows.get((ref.call.tenant, ref.call.call_id, ref.generation))
@@ -173,10 +174,10 @@ class _Names:
     def add(self, command: Command) -> None:
         if isinstance(command, Reserve):
             self._add_reserve(command)
-        elif isinstance(command, (Dispatch, Again, Checkpoint, Settle)):
+        elif isinstance(command, (Dispatch, Resend, Again, Checkpoint, Settle)):
             ref = command.ref
             self._add_generation(ref.call, ref.generation)
-            if isinstance(command, (Dispatch, Again)):
+            if isinstance(command, (Dispatch, Resend, Again)):
                 self._owners.add(ref.owner)
         else:
             self._add_rare(command)

@@ -102,7 +102,7 @@ def settle(books: Books, order: Settle, expire_after: int) -> bool:
     before = entry_of(row)
     figures = _no_less(order.figures, row.figures)
     row.hold = in_told_currency(row.hold, figures)
-    booking = _booked(row.hold, figures, order)
+    booking = _booked(row, figures, order)
     _take_outcome(row, order)
     end_call(row, figures, booking, at=order.at, expire_after=expire_after)
     _put_attempts(books, order)
@@ -123,7 +123,7 @@ def _raise_bound(books: Books, row: CallRow, order: Settle, expire_after: int) -
         return
     carried = row.carried.booking if row.carried is not None else NOTHING
     own = without(row.booking, carried)
-    due = _booked(row.hold, row.figures, order)
+    due = _booked(row, row.figures, order)
     tokens = max(0, due.settled_tokens + due.unsettled_tokens - own.settled_tokens - own.unsettled_tokens)
     nanos = max(0, due.settled_nanos + due.unsettled_nanos - own.settled_nanos - own.unsettled_nanos)
     if not (tokens or nanos):
@@ -135,8 +135,15 @@ def _raise_bound(books: Books, row: CallRow, order: Settle, expire_after: int) -
     books.update(row, before)
 
 
-def _booked(hold: Hold, figures: Figures, order: Settle) -> Booking:
-    return add(book(hold, figures, order.end or _end_of(order)), left_by_attempts(hold, order.attempts))
+def _booked(row: CallRow, figures: Figures, order: Settle) -> Booking:
+    own = book(row.hold, figures, order.end or _end_of(order))
+    return add(own, left_by_attempts(row.hold, unbooked(row, order.attempts)))
+
+
+def unbooked(row: CallRow, attempts: tuple[AttemptRow, ...]) -> tuple[AttemptRow, ...]:
+    """Return the attempts of which nothing was booked when a request was sent anew."""
+    resent = 0 if row.carried is None else row.carried.resent
+    return tuple(each for each in attempts if each.number >= resent)
 
 
 def _without_attempts(order: Settle) -> Settle:

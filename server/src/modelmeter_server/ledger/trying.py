@@ -8,12 +8,14 @@ import msgspec
 
 from modelmeter_server.core.ceilings import Scope, Subject, Window
 from modelmeter_server.core.journal import CallState
-from modelmeter_server.core.outcomes import Kind
+from modelmeter_server.core.outcomes import Kind, Stage
 from modelmeter_server.core.reservation import MOST_TOKENS
-from modelmeter_server.core.settlement import Booking, add, book, together
+from modelmeter_server.core.settlement import Booking, add, book, book_earlier_attempt, together
+from modelmeter_server.core.windows import SECOND
 
 from .admission import halted
-from .progress import in_told_currency, left_by_attempts, row_of
+from .commands import Dispatch
+from .progress import dispatch, in_told_currency, left_by_attempts, row_of, unbooked
 from .replies import Denied
 from .room import Bound, bounds_of_row
 from .rows import Carried, Figures, Tried
@@ -21,7 +23,7 @@ from .spending import entry_of
 
 if TYPE_CHECKING:
     from .books import Books
-    from .commands import Again
+    from .commands import Again, Resend
     from .rows import CallRow
 
 
@@ -36,12 +38,10 @@ def again(books: Books, order: Again) -> Literal[True] | Denied:
         return _FENCED
     if row.tried is not None and order.number <= row.tried.number:
         return True  # the order was carried out before, and nobody heard
-    if stopped := halted(books, row.tenant, row.run_id, row.model):
-        return stopped
     hold = in_told_currency(row.hold, order.figures)
-    left = add(book(hold, order.figures, order.end), left_by_attempts(hold, order.attempts))
-    if not _has_room(books, order, row, left):
-        return _FULL
+    left = add(book(hold, order.figures, order.end), left_by_attempts(hold, unbooked(row, order.attempts)))
+    if stopped := _stopped(books, order, row, left):
+        return stopped
     before = entry_of(row)
     row.hold = hold
     carried = row.carried or Carried()
@@ -65,6 +65,32 @@ def again(books: Books, order: Again) -> Literal[True] | Denied:
     return True
 
 
+def resend(books: Books, order: Resend) -> Literal[True] | Denied:
+    """Let a request whose connection died leave once more, and book what the first one may have cost."""
+    row = row_of(books, order.ref)
+    if row is None or row.state > CallState.DISPATCHED or books.is_fenced(order.ref.owner):
+        return _FENCED
+    carried = row.carried or Carried()
+    if order.number <= carried.resent:
+        return True  # the order was carried out before, and nobody heard
+    left = book_earlier_attempt(
+        row.hold,
+        Kind.UNAVAILABLE.value,
+        Stage.WRITTEN.name,
+        http_status=None,
+        provider_code="",
+        elapsed=max(0, order.at - (row.dispatched_at or order.at)) / SECOND,
+    )
+    if stopped := _stopped(books, order, row, left):
+        return stopped
+    before = entry_of(row)
+    row.carried = msgspec.structs.replace(carried, booking=add(carried.booking, left), resent=order.number)
+    row.booking = add(row.booking, left)
+    books.update(row, before)
+    dispatch(books, Dispatch(ref=order.ref, at=order.at, number=order.number, target=order.target))
+    return True
+
+
 def _tried(order: Again, before: Tried | None) -> Tried:
     return Tried(
         number=order.number,
@@ -79,7 +105,16 @@ def _tried(order: Again, before: Tried | None) -> Tried:
     )
 
 
-def _has_room(books: Books, order: Again, row: CallRow, left: Booking) -> bool:
+def _stopped(books: Books, order: Again | Resend, row: CallRow, left: Booking) -> Denied | None:
+    """Return why nothing more may be sent for a call of which so much is `left`; `None` where it may."""
+    if stopped := halted(books, row.tenant, row.run_id, row.model):
+        return stopped
+    if not _has_room(books, order, row, left):
+        return _FULL
+    return None
+
+
+def _has_room(books: Books, order: Again | Resend, row: CallRow, left: Booking) -> bool:
     """Say whether what the attempt left fits in beside what is held for the next one.
 
     An attempt that cost nothing leaves nothing to be asked about: the room for the next one is held already.
@@ -92,7 +127,7 @@ def _has_room(books: Books, order: Again, row: CallRow, left: Booking) -> bool:
     return all((nanos if bound.currency else tokens) <= bound.room for bound in bounds)
 
 
-def _own_bounds(order: Again, row: CallRow) -> list[Bound]:
+def _own_bounds(order: Again | Resend, row: CallRow) -> list[Bound]:
     own, booked = order.ceiling, row.booking
     if own is None:
         return []

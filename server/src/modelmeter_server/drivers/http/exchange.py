@@ -65,6 +65,9 @@ class Exchange:
         self._connection: Connection | None = None
         self._unsent: deque[bytes | memoryview] = deque()
         self._attempts = 1
+        self._began = 0.0
+        self._lost_written = False
+        self._lost_seconds = 0.0
         self._reused = False
         self._sent = False
         self._ever_writing = False
@@ -175,7 +178,10 @@ class Exchange:
         elif self._end is not None:
             return
         elif not answer.result():
-            self._finish(Fault.NOT_ALLOWED, "the request was not allowed to leave", reusable=True)
+            detail = "the request was not allowed to leave"
+            if self._lost_written:
+                detail = "the connection broke, and the request was not allowed to leave once more"
+            self._finish(Fault.NOT_ALLOWED, detail, reusable=True)
         elif self._connection is not None:
             try:
                 self.resumed()
@@ -197,6 +203,8 @@ class Exchange:
             if not self._unsent:
                 self._mark_sent()
                 return
+            if not self._ever_writing and self._loop is not None:
+                self._began = self._loop.time()
             self._ever_writing = True
             connection.write(self._unsent.popleft())
             self._touch()
@@ -228,8 +236,11 @@ class Exchange:
             self._conclude(verdict)
         elif connection is not None and self._may_send_again():
             if self._ever_writing:  # else this attempt goes on, over a fresh connection
+                assert self._loop is not None
                 self._attempts += 1
                 self._asked = None
+                self._lost_written = self._sent
+                self._lost_seconds = self._loop.time() - self._began
             self._connection = None
             self._pool.replace(connection, self)
         else:
@@ -304,6 +315,8 @@ class Exchange:
             detail=detail,
             head=self._delivery.head,
             attempts=self._attempts,
+            lost_written=self._lost_written,
+            lost_seconds=self._lost_seconds,
             reused=self._reused,
             request_written=self._ever_written,
             error=error,

@@ -136,3 +136,7 @@ class ExchangeEnd:
     """The request was handed to the network whole, in any attempt."""
     error: BaseException | None = field(default=None, repr=False, compare=False)
     """What the operating system, `ssl` or a failing sink raised, where there was something."""
+    lost_written: bool = False
+    """The first of two attempts had been handed to the network whole."""
+    lost_seconds: float = 0.0
+    """From the first of two attempts being on its way to the loss of its connection."""
