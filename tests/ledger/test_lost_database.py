@@ -22,6 +22,7 @@ from modelmeter_server.ledger.sqlite_store import SqliteStore
 from modelmeter_server.ledger.storage import StorageSettings, StoredLedger, open_ledger
 from modelmeter_server.ledger.stores import DatabaseAway
 from tests.support.ledger_orders import answering, dispatching, noting, ref_of, reserving, told
+from tests.support.ledgers import until
 
 
 @pytest.fixture(autouse=True)
@@ -191,8 +192,7 @@ async def test_an_idle_ledger_comes_back_by_itself(postgres_url):
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
         await other.close()
-        while ledger.is_up:
-            await asyncio.sleep(0)
+        await until(lambda: not ledger.is_up)
         async with asyncio.timeout(10):
             await ledger.until_up()
         await dispatched(ledger)
