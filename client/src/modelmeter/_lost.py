@@ -104,69 +104,70 @@ def error_without_outcome(
 def error_of_unsent_turn(record: CallRecord, reason: SessionEndReason) -> ModelmeterError:
     """Return the exception for a turn that its session's server never took, because it had ended the session."""
     is_draining = reason is SessionEndReason.DRAIN
-    error = DrainingError if is_draining else UnreachableError
     why = "" if reason is SessionEndReason.UNSPECIFIED else f" ({reason})"
-    return error(
+    return _never_sent(
+        DrainingError if is_draining else UnreachableError,
         f"the session was over{why} before the turn was taken, and nothing was sent: open another one",
+        record,
+        grpc.StatusCode.UNAVAILABLE,
         kind=ErrorKind.DRAINING if is_draining else ErrorKind.UNREACHABLE,
-        code=grpc.StatusCode.UNAVAILABLE,
         cause=Cause.DRAIN if is_draining else Cause.LIMIT,
-        stage=Stage.NOT_WRITTEN,
-        model_asked=record.model,
-        certainty=Certainty.NONE,
-        disposition=Disposition.DID_NOT_HAPPEN,
-        effect_outcome=EffectOutcome.REJECTED,
         retryable=True,
-        may_have_generated=False,
-        call_id=record.call_id,
     )
 
 
-def _not_connected(record: CallRecord, code: grpc.StatusCode, detail: str) -> NotConnectedError:
-    return NotConnectedError(
-        f"no connection to the server, nothing was sent: {detail[:300]}",
-        code=code,
-        cause=Cause.NETWORK,
-        stage=Stage.NOT_WRITTEN,
-        model_asked=record.model,
-        certainty=Certainty.NONE,
-        disposition=Disposition.DID_NOT_HAPPEN,
-        effect_outcome=EffectOutcome.REJECTED,
-        retryable=code in _MAY_HELP,
-        may_have_generated=False,
-        call_id=record.call_id,
+def _not_connected(record: CallRecord, code: grpc.StatusCode, detail: str) -> ModelmeterError:
+    message = f"no connection to the server, nothing was sent: {detail[:300]}"
+    return _never_sent(
+        NotConnectedError, message, record, code, cause=Cause.NETWORK, retryable=code in _MAY_HELP
     )
 
 
-def _too_large(record: CallRecord, code: grpc.StatusCode, detail: str, raw_status: bytes) -> RefusedError:
-    return RefusedError(
-        f"the request is larger than a server takes, so none read it ({detail[:200]}); nothing was bought",
-        kind=ErrorKind.REFUSED,
-        code=code,
+def _too_large(record: CallRecord, code: grpc.StatusCode, detail: str, raw_status: bytes) -> ModelmeterError:
+    message = (
+        f"the request is larger than a server takes, so none read it ({detail[:200]}); nothing was bought"
+    )
+    return _never_sent(
+        RefusedError, message, record, code, kind=ErrorKind.REFUSED, cause=Cause.LIMIT, raw_status=raw_status
+    )
+
+
+def _too_many(record: CallRecord, code: grpc.StatusCode, raw_status: bytes) -> ModelmeterError:
+    return _never_sent(
+        OverloadedError,
+        "the server has too many RPCs open, so none read the request; nothing was bought",
+        record,
+        code,
+        kind=ErrorKind.OVERLOADED,
         cause=Cause.LIMIT,
-        stage=Stage.NOT_WRITTEN,
-        model_asked=record.model,
-        certainty=Certainty.NONE,
-        disposition=Disposition.DID_NOT_HAPPEN,
-        effect_outcome=EffectOutcome.REJECTED,
-        may_have_generated=False,
-        call_id=record.call_id,
+        retryable=True,
         raw_status=raw_status,
     )
 
 
-def _too_many(record: CallRecord, code: grpc.StatusCode, raw_status: bytes) -> OverloadedError:
-    return OverloadedError(
-        "the server has too many RPCs open, so none read the request; nothing was bought",
-        kind=ErrorKind.OVERLOADED,
+def _never_sent(
+    error: type[ModelmeterError],
+    message: str,
+    record: CallRecord,
+    code: grpc.StatusCode,
+    *,
+    cause: Cause,
+    kind: ErrorKind = ErrorKind.UNSPECIFIED,
+    retryable: bool = False,
+    raw_status: bytes = b"",
+) -> ModelmeterError:
+    """Return the exception for a call that no server has read."""
+    return error(
+        message,
+        kind=kind,
         code=code,
-        cause=Cause.LIMIT,
+        cause=cause,
         stage=Stage.NOT_WRITTEN,
         model_asked=record.model,
         certainty=Certainty.NONE,
         disposition=Disposition.DID_NOT_HAPPEN,
         effect_outcome=EffectOutcome.REJECTED,
-        retryable=True,
+        retryable=retryable,
         may_have_generated=False,
         call_id=record.call_id,
         raw_status=raw_status,

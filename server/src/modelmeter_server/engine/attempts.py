@@ -72,9 +72,7 @@ class Attempts:
         """Who can be asked, once that is known."""
         self.is_between = False
         """One attempt failed, and the next has not begun."""
-        self._total: float | None = (
-            None  # seconds that all attempts take together at most, if there may be several
-        )
+        self._total: float | None = None  # seconds for all attempts together, if there may be several
         self._all_end_at: float | None = None
         self._most_output: int | None = None  # when the ceilings leave less output than was asked for
         self._request = request

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 Make = Callable[[Any, ModelSpec, Driver, Sequence[FieldViolation], str], Plan]
 """Makes the plan of a request for a model and its driver, of the mistakes found before, with the path to its fields."""
 
-
 Terms = Callable[[Plan, Any, Sequence[ModelSpec]], Plan]
 """Adds to a plan what the ledger asks of it; the models are the targets that the call may be sent to, if many."""
 
