@@ -144,6 +144,11 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """As a target: what callers are told as its name. `INSTANCE/PROVIDER_MODEL`."""
 
     @property
+    def places(self) -> list[ModelSpec]:
+        """Return what a call of it may be sent to: its targets, or the model itself."""
+        return [self] if self.route is None else [each.model for each in self.route.targets]
+
+    @property
     def target_name(self) -> str:
         """Return what is told of where a call was sent: the target's name, else the provider instance."""
         return self.target or self.provider

@@ -38,8 +38,7 @@ class Catalog:
             message = f'two models are called "{model.name}"'
             raise ValueError(message)
         self._models[model.name] = model
-        places = [model] if model.route is None else [each.model for each in model.route.targets]
-        for each in places:
+        for each in model.places:
             if each.price is not None:
                 self._tables.setdefault(each.provider, {}).setdefault(each.provider_model, each.price)
 

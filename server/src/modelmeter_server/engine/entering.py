@@ -67,7 +67,7 @@ def _held(request: CompletionRequest | EmbeddingRequest, model: ModelSpec) -> in
 
     0 for a request that planning will refuse.
     """
-    places = [model] if model.route is None else [each.model for each in model.route.targets]
+    places = model.places
     try:
         if isinstance(request, EmbeddingRequest):
             holds = [embedding_hold(request, each) for each in places]

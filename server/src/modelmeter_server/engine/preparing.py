@@ -112,7 +112,7 @@ class Preparation(msgspec.Struct, kw_only=True):
     def _places(self, model: ModelSpec) -> list[ModelSpec]:
         """Return all targets of the model that this one is a target of: what is held covers the dearest."""
         asked = self.offer.catalog.find(model.name) if model.target else None
-        return [] if asked is None or asked.route is None else [each.model for each in asked.route.targets]
+        return [] if asked is None else asked.places
 
     def _mistakes(self) -> list[FieldViolation]:
         if self.mistakes is None:
